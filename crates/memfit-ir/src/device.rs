@@ -1,0 +1,189 @@
+//! Where a program runs: memory, speed, links; and the limits a plan must keep.
+
+use crate::graph::Op;
+use crate::{Bytes, Codec, Nanos};
+
+/// The element type of a tensor, as far as cost and size need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dtype {
+    /// IEEE double.
+    F64,
+    /// IEEE single.
+    #[default]
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Any 8-bit float.
+    F8,
+    /// Signed or unsigned 64-bit integer.
+    I64,
+    /// Signed or unsigned 32-bit integer.
+    I32,
+    /// Signed or unsigned 16-bit integer.
+    I16,
+    /// Signed or unsigned 8-bit integer.
+    I8,
+    /// One byte for each truth value.
+    Bool,
+    /// Two singles.
+    C64,
+    /// Two doubles.
+    C128,
+    /// Anything else, counted in single bytes (packed quantised data, strings, opaque state).
+    Other,
+}
+
+impl Dtype {
+    /// Every dtype with its name in files.
+    pub const ALL: [(Dtype, &str); 13] = [
+        (Dtype::F64, "f64"),
+        (Dtype::F32, "f32"),
+        (Dtype::F16, "f16"),
+        (Dtype::Bf16, "bf16"),
+        (Dtype::F8, "f8"),
+        (Dtype::I64, "i64"),
+        (Dtype::I32, "i32"),
+        (Dtype::I16, "i16"),
+        (Dtype::I8, "i8"),
+        (Dtype::Bool, "bool"),
+        (Dtype::C64, "c64"),
+        (Dtype::C128, "c128"),
+        (Dtype::Other, "other"),
+    ];
+
+    /// Name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Dtype::ALL.iter().find(|(dtype, _)| *dtype == self).map_or("other", |(_, name)| name)
+    }
+
+    /// The dtype called `name` in files.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Dtype> {
+        Dtype::ALL.iter().find(|(_, known)| *known == name).map(|(dtype, _)| *dtype)
+    }
+
+    /// Bytes of one element.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Dtype::C128 => 16,
+            Dtype::F64 | Dtype::I64 | Dtype::C64 => 8,
+            Dtype::F32 | Dtype::I32 => 4,
+            Dtype::F16 | Dtype::Bf16 | Dtype::I16 => 2,
+            Dtype::F8 | Dtype::I8 | Dtype::Bool | Dtype::Other => 1,
+        }
+    }
+}
+
+/// A path between device memory and host memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes per second from device to host.
+    pub out_bandwidth: f64,
+    /// Bytes per second from host to device.
+    pub in_bandwidth: f64,
+    /// Bytes per second of both directions together; infinite if they don't disturb each other.
+    pub duplex_cap: f64,
+    /// Fixed time of one transfer.
+    pub latency: Nanos,
+}
+
+/// The machine a program is planned for. Speeds are peak figures; see `efficiency`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Name, as given with `--device`.
+    pub name: String,
+    /// Bytes of device memory.
+    pub memory: Bytes,
+    /// Every buffer starts at a multiple of this. Non-zero.
+    pub align: Bytes,
+    /// Peak floating-point operations per second by dtype; a dtype that is absent runs at the rate of `F32`.
+    pub flops: Vec<(Dtype, f64)>,
+    /// Peak bytes per second between memory and processor.
+    pub bandwidth: f64,
+    /// Fraction of the peak rates that real kernels reach, `(compute, memory)`, each in `(0, 1]`.
+    pub efficiency: (f64, f64),
+    /// Time no kernel stays under: launch and tail.
+    pub launch: Nanos,
+    /// The link to host memory, if there is one.
+    pub link: Option<Link>,
+    /// Bytes of host memory that plans may use.
+    pub host_memory: Bytes,
+}
+
+impl Device {
+    /// Achievable floating-point operations per second on `dtype`.
+    #[must_use]
+    pub fn flops_for(&self, dtype: Dtype) -> f64 {
+        let rate = |wanted| self.flops.iter().find(|(d, _)| *d == wanted).map(|&(_, rate)| rate);
+        rate(dtype).or_else(|| rate(Dtype::F32)).unwrap_or(1e12) * self.efficiency.0
+    }
+
+    /// Predicted run time of `op`: what the graph measured, else the roofline
+    /// `max(flops ÷ rate, bytes moved ÷ bandwidth)`, never under the launch time.
+    /// Source: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+    #[must_use]
+    pub fn time(&self, op: &Op<'_>) -> Nanos {
+        if let Some(measured) = op.time {
+            return measured;
+        }
+        let compute = op.flops / self.flops_for(op.dtype);
+        let memory = op.moved.0 as f64 / (self.bandwidth * self.efficiency.1);
+        Nanos::from_secs_f64(compute.max(memory)).max(self.launch)
+    }
+
+    /// Limits that allow everything this device has: one bank, exact results only.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            banks: vec![Bank { name: "device".to_owned(), capacity: self.memory, align: self.align }],
+            host: self.host_memory,
+            lossy: Vec::new(),
+            replays_random: false,
+            lanes: 1,
+        }
+    }
+}
+
+/// One address space that buffers are placed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bank {
+    /// Name shown to people.
+    pub name: String,
+    /// Bytes that may be used: offsets and ends lie in `[0, capacity]`.
+    pub capacity: Bytes,
+    /// Every buffer in this bank starts at a multiple of this. Non-zero.
+    pub align: Bytes,
+}
+
+/// What a plan must keep to: the judge checks a plan against these and nothing looser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The banks of device memory; the first one is *the arena* where only one is spoken of.
+    pub banks: Vec<Bank>,
+    /// Bytes of host memory for copies.
+    pub host: Bytes,
+    /// Lossy codecs the user allowed by name. Empty: results stay bit-identical.
+    pub lossy: Vec<Codec>,
+    /// Whether the host can replay generator state, so that a `Seeded` op may run again.
+    pub replays_random: bool,
+    /// Number of compute lanes that steps may name.
+    pub lanes: u16,
+}
+
+impl Limits {
+    /// One bank of `capacity` bytes with `align`, nothing else allowed.
+    #[must_use]
+    pub fn arena(capacity: Bytes, align: Bytes) -> Limits {
+        Limits {
+            banks: vec![Bank { name: "arena".to_owned(), capacity, align }],
+            host: Bytes::ZERO,
+            lossy: Vec::new(),
+            replays_random: false,
+            lanes: 1,
+        }
+    }
+}

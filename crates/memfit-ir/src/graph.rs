@@ -1,0 +1,690 @@
+//! The input: what must be computed. Immutable; strategies rewrite programs, never graphs.
+
+use crate::{Bytes, Csr, Digest, Dtype, MAX_COUNT, Nanos, OpId, ValueId};
+
+/// Which part of a training step an op belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// From inputs to loss; all of an inference graph.
+    #[default]
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// From gradients to new parameters and optimizer state.
+    Update,
+}
+
+/// What running an op does besides computing its outputs from its inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Nothing: may run any number of times.
+    #[default]
+    Pure,
+    /// Draws from the random generator. Runs again only if the host replays the generator's state; first
+    /// runs keep the graph's order among seeded ops.
+    Seeded,
+    /// Has an effect outside the graph: runs exactly once, in the graph's order among once and collective ops.
+    Once,
+    /// Takes part in communication between ranks: as `Once`.
+    Collective,
+}
+
+/// What a value is to the training step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// A batch or label: present at the start, free to go after its last use.
+    Input,
+    /// Trained weights. Persistent.
+    Parameter,
+    /// Optimizer state and running statistics. Persistent.
+    State,
+    /// Tables and buffers that never change. Persistent.
+    Constant,
+    /// Made by a forward op, or any intermediate.
+    #[default]
+    Activation,
+    /// A derivative of the loss.
+    Gradient,
+    /// Handed to the caller at the end.
+    Output,
+}
+
+impl Role {
+    /// Whether the storage lives across the step boundary.
+    #[must_use]
+    pub fn is_persistent(self) -> bool {
+        matches!(self, Role::Parameter | Role::State | Role::Constant)
+    }
+
+    /// Whether a value of this role may be there without an op that makes it.
+    #[must_use]
+    pub fn is_source(self) -> bool {
+        self.is_persistent() || self == Role::Input
+    }
+}
+
+macro_rules! named {
+    ($type:ident: $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// Every variant with its name in files.
+            pub const ALL: &[($type, &str)] = &[$(($type::$variant, $name)),+];
+
+            /// Name in files.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+
+            /// The variant called `name` in files.
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<$type> {
+                $type::ALL.iter().find(|(_, known)| *known == name).map(|(found, _)| *found)
+            }
+        }
+    };
+}
+named!(Phase: Forward = "forward", Backward = "backward", Update = "update");
+named!(Effect: Pure = "pure", Seeded = "seeded", Once = "once", Collective = "collective");
+named!(Role: Input = "input", Parameter = "parameter", State = "state", Constant = "constant",
+       Activation = "activation", Gradient = "gradient", Output = "output");
+
+/// An output that takes, or may take, the bytes of an input of its op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reuse {
+    /// The input, whose last reader this op then is.
+    pub input: ValueId,
+    /// The output, of the same size.
+    pub output: ValueId,
+    /// `true`: in-place mutation, the output is the input's storage. `false`: permitted, as for element-wise
+    /// ops, which read each byte before they write it.
+    pub must: bool,
+}
+
+/// Another way to run an op, with its own scratch memory and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm {
+    /// Scratch bytes while it runs.
+    pub workspace: Bytes,
+    /// Run time.
+    pub time: Nanos,
+}
+
+/// A demanded address: for firmware that shares memory with hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin {
+    /// Index of the bank, see [`crate::Limits::banks`].
+    pub bank: u16,
+    /// Offset in that bank, or anywhere in it.
+    pub offset: Option<Bytes>,
+}
+
+/// Everything about one op, borrowed from its graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Op<'g> {
+    /// Name shown to people.
+    pub name: &'g str,
+    /// What it does, as its framework calls it: `aten.convolution.default`, `Conv`.
+    pub kind: &'g str,
+    /// Dotted path of the module it comes from; may be empty.
+    pub module: &'g str,
+    /// Part of the step.
+    pub phase: Phase,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes read and written, for the roofline.
+    pub moved: Bytes,
+    /// Element type the arithmetic is done in.
+    pub dtype: Dtype,
+    /// Measured run time, if the graph brings one.
+    pub time: Option<Nanos>,
+    /// Scratch bytes while it runs.
+    pub workspace: Bytes,
+    /// What it does besides.
+    pub effect: Effect,
+    /// Values read; one may stand there twice.
+    pub reads: &'g [ValueId],
+    /// Values defined.
+    pub writes: &'g [ValueId],
+    /// In-place pairs.
+    pub reuses: &'g [Reuse],
+    /// Alternatives to the default cost and workspace.
+    pub algorithms: &'g [Algorithm],
+}
+
+/// Everything about one value, borrowed from its graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'g> {
+    /// Name shown to people.
+    pub name: &'g str,
+    /// Bytes it occupies when it is resident and not encoded.
+    pub size: Bytes,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions, for people; `size` is what counts.
+    pub shape: &'g [u64],
+    /// What it is to the step.
+    pub role: Role,
+    /// Expected fraction of non-zero elements, for compression.
+    pub density: Option<f32>,
+    /// Demanded address.
+    pub pin: Option<Pin>,
+    /// The op that defines it; `None` for sources.
+    pub producer: Option<OpId>,
+    /// The ops that read it, in the graph's order, each once for each operand.
+    pub readers: &'g [OpId],
+}
+
+/// What is needed to add an op to a [`GraphBuilder`].
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of `Op`")]
+pub struct OpSpec {
+    pub name: String,
+    pub kind: String,
+    pub module: String,
+    pub phase: Phase,
+    pub flops: f64,
+    pub moved: Bytes,
+    pub dtype: Dtype,
+    pub time: Option<Nanos>,
+    pub workspace: Bytes,
+    pub effect: Effect,
+    pub reads: Vec<ValueId>,
+    pub writes: Vec<ValueId>,
+    pub reuses: Vec<Reuse>,
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// What is needed to add a value to a [`GraphBuilder`].
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "the fields are those of `Value`")]
+pub struct ValueSpec {
+    pub name: String,
+    pub size: Bytes,
+    pub dtype: Dtype,
+    pub shape: Vec<u64>,
+    pub role: Role,
+    pub density: Option<f32>,
+    pub pin: Option<Pin>,
+}
+
+/// Strings, one after another.
+#[derive(Clone, Debug, Default)]
+struct Names(Csr<u8>);
+
+impl Names {
+    fn push(&mut self, name: &str) {
+        self.0.push(name.bytes());
+    }
+
+    fn get(&self, index: usize) -> &str {
+        std::str::from_utf8(self.0.row(index)).unwrap_or_default()
+    }
+}
+
+/// Strings of which many are equal.
+#[derive(Clone, Debug, Default)]
+struct Interned {
+    names: Vec<String>,
+    known: std::collections::BTreeMap<String, u32>,
+}
+
+impl Interned {
+    fn id(&mut self, name: String) -> u32 {
+        if let Some(&id) = self.known.get(&name) {
+            return id;
+        }
+        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.clone());
+        self.known.insert(name, id);
+        id
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpRow {
+    kind: u32,
+    module: u32,
+    phase: Phase,
+    effect: Effect,
+    dtype: Dtype,
+    flops: f64,
+    moved: Bytes,
+    time: Option<Nanos>,
+    workspace: Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ValueRow {
+    size: Bytes,
+    dtype: Dtype,
+    role: Role,
+    density: Option<f32>,
+    pin: Option<Pin>,
+    producer: Option<OpId>,
+    result: bool,
+}
+
+/// A dataflow graph: ops that read and write values. The order of the ops is a valid order to run them in.
+///
+/// Flat arrays throughout: a million ops is a normal size. Made by a [`GraphBuilder`], which checks it.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    name: String,
+    ops: Vec<OpRow>,
+    op_names: Names,
+    kinds: Interned,
+    modules: Interned,
+    reads: Csr<ValueId>,
+    writes: Csr<ValueId>,
+    reuses: Csr<Reuse>,
+    algorithms: Csr<Algorithm>,
+    values: Vec<ValueRow>,
+    value_names: Names,
+    shapes: Csr<u64>,
+    readers: Csr<OpId>,
+    results: Vec<ValueId>,
+}
+
+impl Graph {
+    /// Name of the model.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of ops.
+    #[must_use]
+    pub fn op_count(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// All ops, in the graph's order.
+    pub fn op_ids(&self) -> impl ExactSizeIterator<Item = OpId> + use<> {
+        (0..self.ops.len()).map(OpId::at)
+    }
+
+    /// All values.
+    pub fn value_ids(&self) -> impl ExactSizeIterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId::at)
+    }
+
+    /// Values that must be in memory when the step ends: what the caller asked for, and the last version of
+    /// every persistent storage. Ascending, each once.
+    #[must_use]
+    pub fn results(&self) -> &[ValueId] {
+        &self.results
+    }
+
+    /// Whether `value` is one of [`Graph::results`].
+    #[must_use]
+    pub fn is_result(&self, value: ValueId) -> bool {
+        self.values[value.index()].result
+    }
+
+    /// The op named `id`, which must be one of this graph's.
+    #[must_use]
+    pub fn op(&self, id: OpId) -> Op<'_> {
+        let row = &self.ops[id.index()];
+        Op {
+            name: self.op_names.get(id.index()),
+            kind: &self.kinds.names[row.kind as usize],
+            module: &self.modules.names[row.module as usize],
+            phase: row.phase,
+            flops: row.flops,
+            moved: row.moved,
+            dtype: row.dtype,
+            time: row.time,
+            workspace: row.workspace,
+            effect: row.effect,
+            reads: self.reads.row(id.index()),
+            writes: self.writes.row(id.index()),
+            reuses: self.reuses.row(id.index()),
+            algorithms: self.algorithms.row(id.index()),
+        }
+    }
+
+    /// The value named `id`, which must be one of this graph's.
+    #[must_use]
+    pub fn value(&self, id: ValueId) -> Value<'_> {
+        let row = &self.values[id.index()];
+        Value {
+            name: self.value_names.get(id.index()),
+            size: row.size,
+            dtype: row.dtype,
+            shape: self.shapes.row(id.index()),
+            role: row.role,
+            density: row.density,
+            pin: row.pin,
+            producer: row.producer,
+            readers: self.readers.row(id.index()),
+        }
+    }
+
+    /// A fingerprint of everything that a plan depends on: ops, operands, sizes, roles, effects, costs.
+    /// Names are left out, except each op's kind.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut hash = Digest::hasher("memfit-graph/1");
+        hash.number(self.ops.len() as u64);
+        for id in self.op_ids() {
+            let op = self.op(id);
+            hash.text(op.kind);
+            hash.number(op.phase as u64).number(op.effect as u64).number(op.dtype as u64);
+            hash.number(op.flops.to_bits()).number(op.moved.0).number(op.workspace.0);
+            hash.number(op.time.map_or(u64::MAX, |time| time.0));
+            hash.list(op.reads.iter().map(|v| u64::from(v.0)));
+            hash.list(op.writes.iter().map(|v| u64::from(v.0)));
+            hash.list(op.reuses.iter().flat_map(|pair| {
+                [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
+            }));
+            hash.list(op.algorithms.iter().flat_map(|a| [a.workspace.0, a.time.0]));
+        }
+        hash.number(self.values.len() as u64);
+        for id in self.value_ids() {
+            let value = self.value(id);
+            hash.number(value.size.0).number(value.dtype as u64).number(value.role as u64);
+            hash.number(value.density.map_or(u64::MAX, |d| u64::from(d.to_bits())));
+            hash.list(value.pin.iter().flat_map(|pin| {
+                [u64::from(pin.bank), pin.offset.map_or(u64::MAX, |offset| offset.0)]
+            }));
+        }
+        hash.list(self.results.iter().map(|v| u64::from(v.0)));
+        hash.finish()
+    }
+}
+
+/// Why a graph was refused. Messages name the op or the value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct GraphError(String);
+
+/// Makes a [`Graph`]; ops are added in an order in which they can run.
+#[derive(Clone, Debug, Default)]
+pub struct GraphBuilder {
+    graph: Graph,
+    /// For each value: the op after which it's gone, taken over by a must pair.
+    mutated: Vec<Option<OpId>>,
+    /// For each value: whether an op reads it.
+    read: Vec<bool>,
+    total: Bytes,
+}
+
+impl GraphBuilder {
+    /// An empty graph of a model called `name`.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> GraphBuilder {
+        GraphBuilder { graph: Graph { name: name.into(), ..Graph::default() }, ..GraphBuilder::default() }
+    }
+
+    /// Adds a value that no op has defined yet.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many values, or the sum of all sizes reaches 2^62 bytes.
+    pub fn value(&mut self, spec: ValueSpec) -> Result<ValueId, GraphError> {
+        let id = ValueId::at(self.graph.values.len());
+        if id.index() >= MAX_COUNT {
+            return Err(GraphError(format!("more than {MAX_COUNT} values")));
+        }
+        self.grow(spec.size, "value", &spec.name)?;
+        if spec.density.is_some_and(|density| !(0.0..=1.0).contains(&density)) {
+            return Err(GraphError(format!("value `{}`: density is not between 0 and 1", spec.name)));
+        }
+        self.graph.value_names.push(&spec.name);
+        self.graph.shapes.push(spec.shape);
+        self.graph.values.push(ValueRow {
+            size: spec.size,
+            dtype: spec.dtype,
+            role: spec.role,
+            density: spec.density,
+            pin: spec.pin,
+            producer: None,
+            result: false,
+        });
+        self.mutated.push(None);
+        self.read.push(false);
+        Ok(id)
+    }
+
+    /// The size of a value added before.
+    #[must_use]
+    pub fn size_of(&self, value: ValueId) -> Option<Bytes> {
+        self.graph.values.get(value.index()).map(|row| row.size)
+    }
+
+    /// Adds an op that runs after all ops added before.
+    ///
+    /// # Errors
+    ///
+    /// If an operand names no value, is read before it's defined or after its bytes were taken by an in-place
+    /// op, or is defined twice; if an in-place pair doesn't pair an input with an output of the same size; if
+    /// a cost is not a finite, non-negative number; if there are too many ops.
+    pub fn op(&mut self, spec: OpSpec) -> Result<OpId, GraphError> {
+        let id = OpId::at(self.graph.ops.len());
+        let fail = |message: String| Err(GraphError(format!("op `{}`: {message}", spec.name)));
+        if id.index() >= MAX_COUNT {
+            return Err(GraphError(format!("more than {MAX_COUNT} ops")));
+        }
+        if !spec.flops.is_finite() || spec.flops < 0.0 {
+            return fail(format!("flops `{}` is not a number of operations", spec.flops));
+        }
+        for &value in spec.reads.iter().chain(&spec.writes) {
+            if value.index() >= self.graph.values.len() {
+                return fail(format!("{value} is not a value of this graph"));
+            }
+        }
+        for &value in &spec.reads {
+            let row = &self.graph.values[value.index()];
+            if row.producer.is_none() && !row.role.is_source() {
+                return fail(format!("reads {} before an op defines it", self.describe(value)));
+            }
+            if let Some(by) = self.mutated[value.index()] {
+                let by = self.graph.op_names.get(by.index());
+                return fail(format!("reads {} after op `{by}` has overwritten it", self.describe(value)));
+            }
+        }
+        for (at, &value) in spec.writes.iter().enumerate() {
+            if self.graph.values[value.index()].producer.is_some() || spec.writes[..at].contains(&value) {
+                return fail(format!("defines {}, which is defined already", self.describe(value)));
+            }
+            if self.read[value.index()] || spec.reads.contains(&value) {
+                return fail(format!("defines {}, which has been read already", self.describe(value)));
+            }
+        }
+        self.check_reuses(&spec)?;
+        let scratch = spec.algorithms.iter().map(|a| a.workspace).max().unwrap_or_default();
+        self.grow(spec.workspace.max(scratch), "workspace of op", &spec.name)?;
+        for &value in &spec.reads {
+            self.read[value.index()] = true;
+        }
+        for &value in &spec.writes {
+            self.graph.values[value.index()].producer = Some(id);
+        }
+        for pair in spec.reuses.iter().filter(|pair| pair.must) {
+            self.mutated[pair.input.index()] = Some(id);
+        }
+        self.graph.op_names.push(&spec.name);
+        self.graph.ops.push(OpRow {
+            kind: self.graph.kinds.id(spec.kind),
+            module: self.graph.modules.id(spec.module),
+            phase: spec.phase,
+            effect: spec.effect,
+            dtype: spec.dtype,
+            flops: spec.flops,
+            moved: spec.moved,
+            time: spec.time,
+            workspace: spec.workspace,
+        });
+        self.graph.reads.push(spec.reads);
+        self.graph.writes.push(spec.writes);
+        self.graph.reuses.push(spec.reuses);
+        self.graph.algorithms.push(spec.algorithms);
+        Ok(id)
+    }
+
+    /// Demands that `value` is in memory when the step ends.
+    ///
+    /// # Errors
+    ///
+    /// If it names no value.
+    pub fn result(&mut self, value: ValueId) -> Result<(), GraphError> {
+        match self.graph.values.get_mut(value.index()) {
+            Some(row) => row.result = true,
+            None => return Err(GraphError(format!("result {value} is not a value of this graph"))),
+        }
+        Ok(())
+    }
+
+    /// Checks the whole and hands it over. The last version of each persistent storage becomes a result.
+    ///
+    /// # Errors
+    ///
+    /// If a value has neither an op that defines it nor the role of a source, or a result is overwritten.
+    pub fn finish(mut self) -> Result<Graph, GraphError> {
+        for index in 0..self.graph.values.len() {
+            let id = ValueId::at(index);
+            let row = self.graph.values[index];
+            if row.producer.is_none() && !row.role.is_source() {
+                let role = row.role.name();
+                let what = self.describe(id);
+                return Err(GraphError(format!("{what} has role `{role}`, but no op defines it")));
+            }
+            match self.mutated[index] {
+                Some(by) if row.result => {
+                    let by = self.graph.op_names.get(by.index());
+                    return Err(GraphError(format!("result {} is overwritten by op `{by}`", self.describe(id))));
+                }
+                None if row.producer.is_none() && row.role.is_persistent() => {
+                    self.graph.values[index].result = true;
+                }
+                _ => {}
+            }
+        }
+        // The last version of a persistent storage: follow in-place mutation from each persistent source.
+        let mut persistent: Vec<bool> = self
+            .graph
+            .values
+            .iter()
+            .map(|row| row.producer.is_none() && row.role.is_persistent())
+            .collect();
+        for op in 0..self.graph.ops.len() {
+            for pair in self.graph.reuses.row(op).iter().filter(|pair| pair.must) {
+                persistent[pair.output.index()] |= persistent[pair.input.index()];
+                if persistent[pair.output.index()] && self.mutated[pair.output.index()].is_none() {
+                    self.graph.values[pair.output.index()].result = true;
+                }
+            }
+        }
+        let graph = &mut self.graph;
+        let reads = &graph.reads;
+        let pairs = (0..graph.ops.len())
+            .flat_map(|op| reads.row(op).iter().map(move |value| (value.index(), OpId::at(op))));
+        graph.readers = Csr::from_pairs(graph.values.len(), pairs);
+        graph.results = graph.value_ids().filter(|value| graph.values[value.index()].result).collect();
+        Ok(self.graph)
+    }
+
+    fn describe(&self, value: ValueId) -> String {
+        format!("value `{}` ({value})", self.graph.value_names.get(value.index()))
+    }
+
+    fn grow(&mut self, size: Bytes, what: &str, name: &str) -> Result<(), GraphError> {
+        self.total += size;
+        if self.total.0 >= 1 << 62 {
+            return Err(GraphError(format!("{what} `{name}`: all sizes together reach 2^62 bytes")));
+        }
+        Ok(())
+    }
+
+    fn check_reuses(&self, spec: &OpSpec) -> Result<(), GraphError> {
+        for (at, pair) in spec.reuses.iter().enumerate() {
+            let fail = |message: &str| {
+                Err(GraphError(format!("op `{}`: in-place pair {} → {} {message}", spec.name, pair.input, pair.output)))
+            };
+            if !spec.reads.contains(&pair.input) {
+                return fail("starts at a value the op does not read");
+            }
+            if !spec.writes.contains(&pair.output) {
+                return fail("ends at a value the op does not define");
+            }
+            let (input, output) = (self.size_of(pair.input), self.size_of(pair.output));
+            if input != output {
+                return fail("joins values of different size");
+            }
+            let clash = |other: &Reuse| {
+                other.must && pair.must && (other.input == pair.input || other.output == pair.output)
+            };
+            if spec.reuses[..at].iter().any(clash) {
+                return fail("contradicts another demanded pair");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(builder: &mut GraphBuilder, name: &str, role: Role) -> ValueId {
+        builder.value(ValueSpec { name: name.into(), size: Bytes(64), role, ..ValueSpec::default() }).unwrap()
+    }
+
+    fn op(name: &str, reads: &[ValueId], writes: &[ValueId]) -> OpSpec {
+        OpSpec { name: name.into(), reads: reads.into(), writes: writes.into(), ..OpSpec::default() }
+    }
+
+    #[test]
+    fn a_mutated_parameter_ends_as_its_last_version() {
+        let mut b = GraphBuilder::new("sgd");
+        let (old, new) = (value(&mut b, "w", Role::Parameter), value(&mut b, "w'", Role::Parameter));
+        let kept = value(&mut b, "table", Role::Constant);
+        let mut step = op("step", &[old], &[new]);
+        step.reuses.push(Reuse { input: old, output: new, must: true });
+        b.op(step).unwrap();
+        let graph = b.finish().unwrap();
+        assert_eq!(graph.results(), [new, kept]);
+        assert_eq!(graph.value(old).readers, [OpId(0)]);
+    }
+
+    #[test]
+    fn wrong_graphs_are_refused_by_name() {
+        let mut b = GraphBuilder::new("bad");
+        let (x, y) = (value(&mut b, "x", Role::Input), value(&mut b, "y", Role::Activation));
+        let mut errors = vec![
+            b.op(op("early", &[y], &[])).unwrap_err(),
+            b.op(op("lost", &[ValueId(9)], &[])).unwrap_err(),
+            b.op(op("twice", &[x], &[y, y])).unwrap_err(),
+            b.op(op("self", &[x], &[x])).unwrap_err(),
+            b.op(OpSpec { flops: f64::NAN, ..op("nan", &[x], &[y]) }).unwrap_err(),
+        ];
+        let mut grab = op("grab", &[x], &[y]);
+        grab.reuses.push(Reuse { input: x, output: y, must: true });
+        b.op(grab).unwrap();
+        errors.push(b.op(op("late", &[x], &[])).unwrap_err());
+        errors.push(b.op(op("again", &[], &[y])).unwrap_err());
+        let z = value(&mut b, "z", Role::Gradient);
+        errors.push(b.finish().unwrap_err());
+        let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            text,
+            [
+                "op `early`: reads value `y` (v1) before an op defines it",
+                "op `lost`: v9 is not a value of this graph",
+                "op `twice`: defines value `y` (v1), which is defined already",
+                "op `self`: defines value `x` (v0), which has been read already",
+                "op `nan`: flops `NaN` is not a number of operations",
+                "op `late`: reads value `x` (v0) after op `grab` has overwritten it",
+                "op `again`: defines value `y` (v1), which is defined already",
+                "value `z` (v2) has role `gradient`, but no op defines it",
+            ]
+        );
+        assert_eq!(z, ValueId(2));
+    }
+}

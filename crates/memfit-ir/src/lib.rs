@@ -1,0 +1,30 @@
+//! The nouns of memfit: what is computed, on what device, in which steps, at which addresses.
+//!
+//! This crate decides nothing. It depends on no other memfit crate, and every other crate speaks only in its
+//! types. [`Graph`] is the input, [`Program`] the schedule, [`Layout`] the addresses, [`Plan`] the claim that
+//! a judge reads.
+
+mod codec;
+mod csr;
+mod device;
+mod digest;
+mod graph;
+mod ids;
+mod plan;
+mod program;
+mod units;
+
+pub use codec::Codec;
+pub use csr::Csr;
+pub use device::{Bank, Device, Dtype, Limits, Link};
+pub use digest::{BadDigest, Digest, DigestHasher};
+pub use graph::{
+    Algorithm, Effect, Graph, GraphBuilder, GraphError, Op, OpSpec, Phase, Pin, Reuse, Role, Value, ValueSpec,
+};
+pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
+pub use plan::{Layout, Place, Plan};
+pub use program::{Buffer, Compute, Content, HostCopy, InPlace, Lifespan, Program, Step};
+pub use units::{BadSize, Bytes, Nanos};
+
+/// The most ops, values, buffers or steps that a graph or program may have.
+pub const MAX_COUNT: usize = 50_000_000;

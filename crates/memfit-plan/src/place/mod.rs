@@ -1,0 +1,52 @@
+//! Placement: an address for every buffer of a fixed program.
+
+mod problem;
+
+pub use problem::{Item, Problem};
+
+use memfit_ir::{Bytes, Place};
+
+use crate::{Context, Info};
+
+/// Assigns every item a place so that items live at the same time do not overlap.
+pub trait Placer: Sync {
+    /// What people are told about this placer.
+    fn info(&self) -> Info;
+
+    /// Lays out `problem` as low as this placer can.
+    ///
+    /// # Errors
+    ///
+    /// [`Unplaced`] if the problem asks for what this placer does not do, or its pins contradict each other,
+    /// or the banks are too small. A single bank is never too small: its capacity is for the caller to
+    /// compare with [`Placement::height`].
+    fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced>;
+}
+
+/// A place for each item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Indexed as [`Problem::items`].
+    pub places: Vec<Place>,
+    /// Highest end of an item in bank 0, rounded up to its alignment.
+    pub height: Bytes,
+    /// No layout of this problem is lower than this. At least [`Problem::lower_bound`].
+    pub bound: Bytes,
+}
+
+/// Why a placer returned nothing. Never a bug.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// The problem has pins or several banks, which this placer does not do.
+    Unsupported(&'static str),
+    /// No layout was found within the banks; `proved` if there is none.
+    TooSmall {
+        /// Bytes that bank 0 would have needed.
+        needed: Bytes,
+        /// Whether no layout at all could do with less.
+        proved: bool,
+    },
+}
+
+/// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
+pub const PLACERS: &[&dyn Placer] = &[];

@@ -1,0 +1,2 @@
+//! The memfit command.
+fn main() {}
