@@ -13,6 +13,17 @@ pub enum Content {
     Workspace,
 }
 
+impl Content {
+    /// The value that it is, or is an encoded form of.
+    #[must_use]
+    pub fn value(self) -> Option<ValueId> {
+        match self {
+            Content::Value(value) | Content::Encoded(value, _) => Some(value),
+            Content::Workspace => None,
+        }
+    }
+}
+
 /// One stay of something in device memory. A value that is recomputed once has two buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {

@@ -7,8 +7,8 @@ use memfit_ir::{
     ValueId,
 };
 
-use crate::memory::{Accesses, Held, Memory, Stamp};
-use crate::rules::{Rejected, Rule, Violation, describe};
+use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
+use crate::rules::{Rejected, Rule, Violation};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -17,18 +17,10 @@ enum Stage {
     Gone,
 }
 
-/// A host copy during the run.
-#[derive(Clone, Debug)]
-struct Copy {
-    stage: Stage,
-    held: Option<Held>,
-    accesses: Accesses,
-}
-
-/// A sequence of effects whose first runs must keep the graph's order.
+/// Effects whose first runs must keep the graph's order.
 #[derive(Clone, Debug, Default)]
 struct Sequence {
-    expected: Vec<usize>,
+    expected: Vec<OpId>,
     next: usize,
     last: Accesses,
 }
@@ -36,13 +28,15 @@ struct Sequence {
 struct Judge<'a> {
     graph: &'a Graph,
     limits: &'a Limits,
-    plan: &'a Plan,
     program: &'a Program,
+    places: &'a [Place],
     /// Index of the running step; `None` before the first and after the last.
     step: Option<usize>,
+    /// What each stay claims to hold, and its size.
+    claims: Vec<(Content, Bytes)>,
+    /// The device's banks, then host memory, in which copies have no addresses.
     banks: Vec<Memory>,
     stages: Vec<Stage>,
-    copies: Vec<Copy>,
     runs: Vec<u32>,
     sequences: [Sequence; 2],
     /// `clocks[t][u]`: how much of thread u has happened before what thread t does now. Lanes, out, in.
@@ -50,26 +44,28 @@ struct Judge<'a> {
     /// The clock at the completion of each step that some `Await` names.
     completed: BTreeMap<usize, Vec<u32>>,
     peaks: Vec<Bytes>,
+    /// Bytes of host copies: now, and at most.
     host: (Bytes, Bytes),
     violations: Vec<Violation>,
 }
 
-/// All violations, the peak of each bank, the peak of the host.
-pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> (Vec<Violation>, Vec<Bytes>, Bytes) {
-    let lanes = usize::from(limits.lanes.max(1));
-    let copy = Copy { stage: Stage::Unborn, held: None, accesses: Accesses::default() };
+/// The peak of each bank and of the host.
+pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<(Vec<Bytes>, Bytes), Rejected> {
+    let threads = usize::from(limits.lanes.max(1)) + 2;
+    let copies = plan.program.copies.iter().map(|copy| (copy.content, copy.size));
+    let claims: Vec<_> = plan.program.buffers.iter().map(|b| (b.content, b.size)).chain(copies).collect();
     let mut judge = Judge {
         graph,
         limits,
-        plan,
         program: &plan.program,
+        places: &plan.layout.places,
         step: None,
-        banks: vec![Memory::default(); limits.banks.len()],
-        stages: vec![Stage::Unborn; plan.program.buffers.len()],
-        copies: vec![copy; plan.program.copies.len()],
+        banks: vec![Memory::default(); limits.banks.len() + 1],
+        stages: vec![Stage::Unborn; claims.len()],
+        claims,
         runs: vec![0; graph.op_count()],
-        sequences: [Sequence::default(), Sequence::default()],
-        clocks: vec![vec![0; lanes + 2]; lanes + 2],
+        sequences: Default::default(),
+        clocks: vec![vec![0; threads]; threads],
         completed: BTreeMap::new(),
         peaks: vec![Bytes::ZERO; limits.banks.len()],
         host: (Bytes::ZERO, Bytes::ZERO),
@@ -82,73 +78,61 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> (Vec<Violation
     if judge.violations.is_empty() {
         judge.whole();
     }
-    (judge.violations, judge.peaks, judge.host.1)
+    let Judge { violations, peaks, host, .. } = judge;
+    if violations.is_empty() { Ok((peaks, host.1)) } else { Err(Rejected { violations }) }
 }
 
 impl Judge<'_> {
     fn object(&mut self, rule: Rule, message: impl FnOnce() -> String) {
-        if self.violations.len() < Rejected::MOST {
-            let mut message = message();
-            if let Some(step) = self.step {
-                message = format!("{}: {message}", describe(self.graph, self.plan, step));
+        let op = match self.step.and_then(|step| self.program.steps.get(step)) {
+            Some(Step::Compute(compute)) if compute.op.index() < self.graph.op_count() => {
+                format!("{} `{}`: ", compute.op, self.graph.op(compute.op).name)
             }
+            _ => String::new(),
+        };
+        if self.violations.len() < Rejected::MOST {
+            let message = format!("{op}{}", message());
             self.violations.push(Violation { rule, step: self.step, message });
         }
     }
 
     /// R1 for everything, so that the run itself can index freely.
     fn structure(&mut self) {
-        let program = self.program;
-        let (buffers, copies) = (program.buffers.len(), program.copies.len());
-        let is_buffer = |buffer: &BufferId| buffer.index() < buffers;
-        let is_copy = |copy: &CopyId| copy.index() < copies;
-        let is_content = |content: Content| match content {
-            Content::Value(value) | Content::Encoded(value, _) => value.index() < self.graph.value_count(),
-            Content::Workspace => true,
-        };
-        let known =
-            program.buffers.iter().all(|b| is_content(b.content) && b.over.as_ref().is_none_or(is_buffer))
-                && program.copies.iter().all(|c| is_content(c.content))
-                && program.resident.iter().all(is_buffer)
-                && program.parked.iter().all(is_copy);
-        let places = &self.plan.layout.places;
-        let placed =
-            places.len() == buffers && places.iter().all(|p| usize::from(p.bank) < self.limits.banks.len());
+        let (graph, program) = (self.graph, self.program);
+        let is_buffer = |buffer: BufferId| buffer.index() < program.buffers.len();
+        let is_copy = |copy: CopyId| copy.index() < program.copies.len();
+        let is_content = |content: Content| content.value().is_none_or(|v| v.index() < graph.value_count());
+        let known = program.buffers.iter().all(|b| is_content(b.content) && b.over.is_none_or(is_buffer))
+            && program.copies.iter().all(|c| is_content(c.content))
+            && program.resident.iter().all(|&b| is_buffer(b))
+            && program.parked.iter().all(|&c| is_copy(c));
+        let in_bank = |place: &Place| usize::from(place.bank) < self.limits.banks.len();
+        let placed = self.places.len() == program.buffers.len() && self.places.iter().all(in_bank);
         let laned = program.lanes.is_empty() || program.lanes.len() == program.steps.len();
-        if !known {
-            self.object(Rule::Structure, || {
-                "a buffer, copy or value is named that does not exist".to_owned()
-            });
-        }
-        if !placed {
-            self.object(Rule::Structure, || {
-                "the layout does not give each buffer a place in a bank".to_owned()
-            });
-        }
-        if !laned {
-            self.object(Rule::Structure, || "there is not one lane for each step".to_owned());
+        if !(known && placed && laned) {
+            let message = "a list names what does not exist, or has not one entry for each buffer or step";
+            self.object(Rule::Structure, || message.to_owned());
         }
         for (at, step) in program.steps.iter().enumerate() {
-            self.step = Some(at);
-            let fine = match step {
-                Step::Compute(compute) => {
-                    compute.op.index() < self.graph.op_count() && {
-                        let op = self.graph.op(compute.op);
-                        let (reads, writes) = (program.reads(compute), program.writes(compute));
-                        reads.len() == op.reads.len()
-                            && writes.len() == op.writes.len()
-                            && reads.iter().chain(writes).chain(&compute.workspace).all(is_buffer)
-                            && usize::from(compute.algorithm) <= op.algorithms.len()
-                    }
+            let fine = match *step {
+                Step::Compute(ref compute) if compute.op.index() < graph.op_count() => {
+                    let (op, reads, writes) =
+                        (graph.op(compute.op), program.reads(compute), program.writes(compute));
+                    (reads.len(), writes.len()) == (op.reads.len(), op.writes.len())
+                        && reads.iter().chain(writes).chain(&compute.workspace).all(|&b| is_buffer(b))
+                        && usize::from(compute.algorithm) <= op.algorithms.len()
                 }
+                Step::Compute(_) => false,
                 Step::Free(buffer) => is_buffer(buffer),
-                Step::Offload { from, to } => is_buffer(from) && is_copy(to),
-                Step::Fetch { from, to } => is_copy(from) && is_buffer(to),
+                Step::Offload { from: b, to: c } | Step::Fetch { from: c, to: b } => {
+                    is_buffer(b) && is_copy(c)
+                }
                 Step::Discard(copy) => is_copy(copy),
-                Step::Await(_) => true,
                 Step::Encode { from, to } | Step::Decode { from, to } => is_buffer(from) && is_buffer(to),
+                Step::Await(_) => true,
             };
             if !fine {
+                self.step = Some(at);
                 self.object(Rule::Structure, || "operands do not match the op, or name nothing".to_owned());
             }
         }
@@ -158,14 +142,14 @@ impl Judge<'_> {
     fn whole(&mut self) {
         for id in self.graph.op_ids() {
             if let Some(kind) = sequence_of(self.graph.op(id).effect) {
-                self.sequences[kind].expected.push(id.index());
+                self.sequences[kind].expected.push(id);
             }
         }
-        for step in &self.program.steps {
-            if let Step::Await(awaited) = step {
-                self.completed.insert(awaited.index(), Vec::new());
-            }
-        }
+        let awaited = self.program.steps.iter().filter_map(|step| match step {
+            Step::Await(awaited) => Some((awaited.index(), Vec::new())),
+            _ => None,
+        });
+        self.completed = awaited.collect();
         self.start();
         for (at, step) in self.program.steps.iter().enumerate() {
             self.step = Some(at);
@@ -183,192 +167,154 @@ impl Judge<'_> {
         self.end();
     }
 
+    /// The number of a host copy's stay.
+    fn copy(&self, copy: CopyId) -> Stay {
+        self.program.buffers.len() + copy.index()
+    }
+
+    /// The bank and byte range of `stay`; host copies have none, in the last bank.
+    fn range(&self, stay: Stay) -> (usize, u64, u64) {
+        match self.program.buffers.get(stay) {
+            Some(buffer) => {
+                let Place { bank, offset } = self.places[stay];
+                (usize::from(bank), offset.0, (offset + buffer.size).0)
+            }
+            None => (self.banks.len() - 1, 0, 0),
+        }
+    }
+
+    fn name(&self, stay: Stay) -> String {
+        let buffers = self.program.buffers.len();
+        if stay < buffers { format!("b{stay}") } else { format!("c{}", stay - buffers) }
+    }
+
     /// What is in memory before the first step.
     fn start(&mut self) {
         let mut present = vec![false; self.graph.value_count()];
-        let program = self.program;
-        let sources = program
-            .resident
-            .iter()
-            .map(|b| program.buffers[b.index()].content)
-            .chain(program.parked.iter().map(|c| program.copies[c.index()].content));
-        for content in sources {
-            match content {
-                Content::Value(value) if self.graph.value(value).producer.is_none() => {
-                    if std::mem::replace(&mut present[value.index()], true) {
-                        self.object(Rule::Stay, || format!("{value} is there twice at the start"));
-                    }
-                }
-                other => {
-                    self.object(Rule::Value, || {
-                        format!("{other:?} can't be there at the start: it is no source")
-                    });
-                }
+        let parked = self.program.parked.iter().map(|&copy| self.copy(copy));
+        let stays: Vec<Stay> = self.program.resident.iter().map(|b| b.index()).chain(parked).collect();
+        for stay in stays {
+            let (content, _) = self.claims[stay];
+            let source = content.value().filter(|&value| {
+                content == Content::Value(value) && self.graph.value(value).producer.is_none()
+            });
+            if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
+                self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));
             }
-        }
-        let start = Stamp::default();
-        for &buffer in &program.resident {
-            let content = program.buffers[buffer.index()].content;
-            self.define(buffer, content, false, start);
-        }
-        for &copy in &program.parked {
-            self.define_copy(copy, program.copies[copy.index()].content, false, start);
+            self.define(stay, content, false, Stamp::default());
         }
     }
 
     /// Runs a step and returns the thread it completes on.
     fn run(&mut self, step: &Step, lane: usize) -> usize {
-        let (out, back) = (self.clocks.len() - 2, self.clocks.len() - 1);
+        let thread = match step {
+            Step::Offload { .. } => self.clocks.len() - 2,
+            Step::Fetch { .. } => self.clocks.len() - 1,
+            _ => lane,
+        };
+        // A transfer starts after all that its lane has seen, and after its queue's earlier ones.
+        let seen = self.clocks[lane].clone();
+        join(&mut self.clocks[thread], &seen);
+        self.clocks[thread][thread] += 1;
+        let now = Stamp { thread, tick: self.clocks[thread][thread] };
         match *step {
-            Step::Compute(ref compute) => {
-                let now = self.tick(lane);
-                self.compute(compute, now);
-            }
-            Step::Free(buffer) => {
-                let now = self.tick(lane);
-                self.end_stay(buffer, now);
-            }
-            Step::Offload { from, to } => {
-                let now = self.issue(lane, out);
-                if let Some(held) = self.read(from, now) {
-                    let size = self.program.buffers[from.index()].size;
-                    if self.program.copies[to.index()].size != size {
-                        self.object(Rule::Size, || format!("{to} is not {size}, the size of {from}"));
-                    }
-                    self.define_copy(to, held.content, held.lossy, now);
-                }
-                return out;
-            }
-            Step::Fetch { from, to } => {
-                let now = self.issue(lane, back);
-                if let Some(held) = self.read_copy(from, now) {
-                    let size = self.program.copies[from.index()].size;
-                    if self.program.buffers[to.index()].size != size {
-                        self.object(Rule::Size, || format!("{to} is not {size}, the size of {from}"));
-                    }
-                    self.define(to, held.content, held.lossy, now);
-                }
-                return back;
-            }
-            Step::Discard(copy) => {
-                let now = self.tick(lane);
-                if self.read_copy(copy, now).is_some() {
-                    let accesses = self.copies[copy.index()].accesses.clone();
-                    self.ordered(&accesses, true, now, || format!("{copy}"));
-                    self.copies[copy.index()].stage = Stage::Gone;
-                    self.host.0 = self.host.0.saturating_sub(self.program.copies[copy.index()].size);
-                }
-            }
-            Step::Await(step) => {
-                self.tick(lane);
-                if self.step.is_none_or(|now| step.index() >= now) {
-                    self.object(Rule::Lane, || format!("{step} is not an earlier step"));
-                } else if let Some(clock) = self.completed.get(&step.index()) {
+            Step::Compute(ref compute) => self.compute(compute, now),
+            Step::Free(buffer) => self.end_stay(buffer.index(), now),
+            Step::Discard(copy) => self.end_stay(self.copy(copy), now),
+            Step::Offload { from, to } => self.transfer(from.index(), self.copy(to), now),
+            Step::Fetch { from, to } => self.transfer(self.copy(from), to.index(), now),
+            Step::Await(awaited) => {
+                if self.step.is_none_or(|now| awaited.index() >= now) {
+                    self.object(Rule::Lane, || format!("{awaited} is not an earlier step"));
+                } else if let Some(clock) = self.completed.get(&awaited.index()) {
                     join(&mut self.clocks[lane], clock);
                 }
             }
-            Step::Encode { from, to } => {
-                let now = self.tick(lane);
-                if let Some(held) = self.read(from, now) {
-                    match (held.content, self.program.buffers[to.index()].content) {
-                        (Content::Value(value), claim @ Content::Encoded(same, codec)) if value == same => {
-                            if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
-                                self.object(Rule::Lossy, || {
-                                    format!("`{}` is lossy and not allowed", codec.name())
-                                });
-                            }
-                            self.define(to, claim, held.lossy || codec.is_lossy(), now);
-                        }
-                        _ => self
-                            .object(Rule::Value, || format!("{to} is no encoded form of what {from} holds")),
-                    }
-                }
-            }
-            Step::Decode { from, to } => {
-                let now = self.tick(lane);
-                match self.read(from, now) {
-                    Some(Held { content: Content::Encoded(value, _), lossy, .. }) => {
-                        self.define(to, Content::Value(value), lossy, now);
-                    }
-                    Some(_) => self.object(Rule::Value, || format!("{from} holds nothing encoded")),
-                    None => {}
-                }
+            Step::Encode { from, to } | Step::Decode { from, to } => {
+                self.recode(from.index(), to.index(), now)
             }
         }
-        lane
+        thread
+    }
+
+    fn transfer(&mut self, from: Stay, to: Stay, now: Stamp) {
+        let Some(held) = self.read(from, now) else { return };
+        let (size, other) = (self.claims[from].1, self.claims[to].1);
+        if size != other {
+            self.object(Rule::Size, || format!("{} B are copied to {} B", size.0, other.0));
+        }
+        self.define(to, held.content, held.lossy, now);
+    }
+
+    /// Encodes or decodes: both sides hold the same value, one of them plain.
+    fn recode(&mut self, from: Stay, to: Stay, now: Stamp) {
+        let Some(held) = self.read(from, now) else { return };
+        let encode = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Encode { .. }));
+        match (held.content, self.claims[to].0) {
+            (Content::Value(value), claim @ Content::Encoded(same, codec)) if encode && value == same => {
+                if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
+                    self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
+                }
+                self.define(to, claim, held.lossy || codec.is_lossy(), now);
+            }
+            (Content::Encoded(value, _), _) if !encode => {
+                self.define(to, Content::Value(value), held.lossy, now)
+            }
+            (held, claim) => self.object(Rule::Value, || format!("{held:?} can't become {claim:?} here")),
+        }
     }
 
     fn compute(&mut self, compute: &Compute, now: Stamp) {
         let (program, op) = (self.program, self.graph.op(compute.op));
-        self.effect(compute, now);
+        self.effect(compute.op, now);
         let mut lossy = false;
         for (&buffer, &wanted) in program.reads(compute).iter().zip(op.reads) {
-            if let Some(held) = self.read(buffer, now) {
-                lossy |= held.lossy;
-                if held.content != Content::Value(wanted) {
-                    let name = self.graph.value(wanted).name;
-                    self.object(Rule::Value, || {
-                        format!("{buffer} holds {:?}, but {wanted} `{name}` is needed", held.content)
-                    });
-                }
+            let Some(held) = self.read(buffer.index(), now) else { continue };
+            lossy |= held.lossy;
+            if held.content != Content::Value(wanted) {
+                let name = self.graph.value(wanted).name;
+                self.object(Rule::Value, || {
+                    format!("{buffer} holds {:?}, but {wanted} `{name}` is needed", held.content)
+                });
             }
         }
-        let needed = match compute.algorithm {
-            0 => op.workspace,
-            k => op.algorithms[usize::from(k) - 1].workspace,
+        let needed = match usize::from(compute.algorithm).checked_sub(1) {
+            None => op.workspace,
+            Some(alternative) => op.algorithms[alternative].workspace,
         };
-        match compute.workspace {
-            Some(workspace) => {
-                let buffer = program.buffers[workspace.index()];
-                if buffer.size < needed {
-                    self.object(Rule::Size, || format!("workspace {workspace} is less than {needed}"));
-                }
-                self.define(workspace, Content::Workspace, false, now);
-            }
-            None if needed > Bytes::ZERO => {
-                self.object(Rule::Size, || format!("workspace of {needed} is missing"));
-            }
-            None => {}
+        let scratch = compute.workspace.map(|buffer| buffer.index());
+        if scratch.map_or(Bytes::ZERO, |buffer| self.claims[buffer].1) < needed {
+            self.object(Rule::Size, || format!("workspace of {} B is missing or too small", needed.0));
+        }
+        if let Some(buffer) = scratch {
+            self.define(buffer, Content::Workspace, false, now);
         }
         for (&buffer, &value) in program.writes(compute).iter().zip(op.writes) {
-            let reads = program.reads(compute);
-            let must = op.reuses.iter().find(|pair| pair.must && pair.output == value);
-            match program.buffers[buffer.index()].over {
-                Some(before) => {
-                    let from = reads.iter().zip(op.reads).find(|(read, _)| **read == before).map(|(_, v)| *v);
-                    let paired = |input| op.reuses.iter().any(|p| p.output == value && p.input == input);
-                    if !from.is_some_and(paired) || must.is_some_and(|pair| Some(pair.input) != from) {
-                        self.object(Rule::InPlace, || {
-                            format!("{buffer} may not take over {before} in this step")
-                        });
-                    }
-                    self.take_over(
-                        before,
-                        buffer,
-                        Held { content: Content::Value(value), lossy, owner: buffer },
-                        now,
-                    );
+            let must = op.reuses.iter().find(|pair| pair.must && pair.output == value).map(|pair| pair.input);
+            if let Some(before) = program.buffers[buffer.index()].over {
+                let operand = program.reads(compute).iter().position(|read| *read == before);
+                let input = operand.map(|operand| op.reads[operand]);
+                let paired = op.reuses.iter().any(|pair| pair.output == value && Some(pair.input) == input);
+                let same = self.range(before.index()) == self.range(buffer.index());
+                if !paired || !same || must.is_some_and(|demanded| Some(demanded) != input) {
+                    self.object(Rule::InPlace, || format!("{buffer} may not take over {before} here"));
                 }
-                None => {
-                    if must.is_some() {
-                        self.object(Rule::InPlace, || {
-                            format!("{buffer} must take over the bytes of its input")
-                        });
-                    }
-                    self.define(buffer, Content::Value(value), lossy, now);
-                }
+                self.end_stay(before.index(), now);
+            } else if must.is_some() {
+                self.object(Rule::InPlace, || format!("{buffer} must take over the bytes of its input"));
             }
+            self.define(buffer.index(), Content::Value(value), lossy, now);
         }
-        if let Some(workspace) = compute.workspace {
-            self.end_stay(workspace, now);
+        if let Some(buffer) = scratch {
+            self.end_stay(buffer, now);
         }
     }
 
     /// R8.
-    fn effect(&mut self, compute: &Compute, now: Stamp) {
-        let (id, effect) = (compute.op, self.graph.op(compute.op).effect);
-        self.runs[id.index()] += 1;
+    fn effect(&mut self, id: OpId, now: Stamp) {
+        let effect = self.graph.op(id).effect;
         let Some(kind) = sequence_of(effect) else { return };
+        self.runs[id.index()] += 1;
         if self.runs[id.index()] > 1 {
             if effect != Effect::Seeded || !self.limits.replays_random {
                 self.object(Rule::Effect, || format!("a `{}` op runs again", effect.name()));
@@ -376,264 +322,167 @@ impl Judge<'_> {
             return;
         }
         let sequence = &mut self.sequences[kind];
-        let accesses = sequence.last.clone();
-        sequence.last.write(now);
+        let before = std::mem::replace(&mut sequence.last, Accesses { write: now, reads: Vec::new() });
         let due = sequence.expected.get(sequence.next).copied();
         sequence.next += 1;
-        if due != Some(id.index()) {
+        if due != Some(id) {
             self.object(Rule::Effect, || format!("runs out of the order of `{}` ops", effect.name()));
         }
-        self.ordered(&accesses, true, now, || format!("the order of `{}` ops", effect.name()));
+        self.ordered(&before, true, now, || "the order of effects".to_owned());
     }
 
-    /// Starts `buffer`'s stay: R2, R3, R4, R6, and the order of accesses.
-    fn define(&mut self, buffer: BufferId, content: Content, lossy: bool, now: Stamp) {
-        let claim = self.program.buffers[buffer.index()];
-        if claim.over.is_some() {
-            self.object(Rule::InPlace, || format!("{buffer} takes over nothing in this step"));
-        }
-        if !self.begin(buffer, content) {
-            return;
-        }
-        let Place { bank, offset } = self.plan.layout.places[buffer.index()];
-        let Some(end) = offset.checked_add(claim.size) else { return };
-        let held = Held { content, lossy, owner: buffer };
-        let (lost, before) = self.banks[usize::from(bank)].fill(offset.0, end.0, held, now);
-        for old in lost {
-            self.object(Rule::Overwrite, || {
-                let owner = old.owner;
-                format!("{buffer} at {} overwrites {owner} {:?}, which has not ended", offset.0, old.content)
-            });
-        }
-        for accesses in before {
-            self.ordered(&accesses, true, now, || format!("{buffer}"));
-        }
-    }
-
-    /// R7: `buffer` goes on in the bytes of `before`.
-    fn take_over(&mut self, before: BufferId, buffer: BufferId, held: Held, now: Stamp) {
-        let places = &self.plan.layout.places;
-        let same = places[before.index()] == places[buffer.index()]
-            && self.program.buffers[before.index()].size == self.program.buffers[buffer.index()].size;
-        if !same {
-            self.object(Rule::InPlace, || format!("{buffer} does not lie where {before} lies"));
-        }
-        self.end_stay(before, now);
-        if !self.begin(buffer, held.content) {
-            return;
-        }
-        let Place { bank, offset } = self.plan.layout.places[buffer.index()];
-        let Some(end) = offset.checked_add(self.program.buffers[buffer.index()].size) else { return };
-        let (lost, _) = self.banks[usize::from(bank)].fill(offset.0, end.0, held, now);
-        for old in lost {
-            self.object(Rule::Overwrite, || {
-                format!("{buffer} overwrites {}, which has not ended", old.owner)
-            });
-        }
-    }
-
-    /// R2, R3, R4 of a buffer that starts its stay; false if it can't.
-    fn begin(&mut self, buffer: BufferId, content: Content) -> bool {
-        let claim = self.program.buffers[buffer.index()];
-        if std::mem::replace(&mut self.stages[buffer.index()], Stage::Here) != Stage::Unborn {
-            self.object(Rule::Stay, || format!("{buffer} is filled a second time"));
-        }
-        if claim.content != content {
-            self.object(Rule::Size, || format!("{buffer} claims {:?}, but gets {content:?}", claim.content));
+    /// Starts a stay: R2, R3, R4, R6, R9.
+    fn define(&mut self, stay: Stay, content: Content, lossy: bool, now: Stamp) {
+        let name = self.name(stay);
+        let (claim, size) = self.claims[stay];
+        if std::mem::replace(&mut self.stages[stay], Stage::Here) != Stage::Unborn {
+            self.object(Rule::Stay, || format!("{name} is filled a second time"));
         }
         let fits = match content {
-            Content::Value(value) => claim.size == self.graph.value(value).size,
-            Content::Encoded(value, codec) => claim.size >= codec.bound(self.graph.value(value).size),
+            Content::Value(value) => size == self.graph.value(value).size,
+            Content::Encoded(value, codec) => size >= codec.bound(self.graph.value(value).size),
             Content::Workspace => true,
         };
-        if !fits {
-            self.object(Rule::Size, || {
-                format!("{buffer} has {} B, not the size of {content:?}", claim.size.0)
-            });
+        if claim != content || !fits {
+            self.object(Rule::Size, || format!("{name}, {claim:?} of {} B, gets {content:?}", size.0));
         }
-        let Place { bank, offset } = self.plan.layout.places[buffer.index()];
+        match self.program.buffers.get(stay) {
+            Some(buffer) => {
+                let computed = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Compute(_)));
+                if buffer.over.is_some() && !(computed && matches!(content, Content::Value(_))) {
+                    self.object(Rule::InPlace, || {
+                        format!("{name} takes over bytes where nothing can be taken over")
+                    });
+                }
+                self.check_place(stay, content);
+            }
+            None => {
+                self.host.0 += size;
+                self.host.1 = self.host.1.max(self.host.0);
+                if self.host.0 > self.limits.host {
+                    let (have, need) = (self.limits.host.0, self.host.0.0);
+                    self.object(Rule::Host, || format!("host copies take {need} B of {have} B"));
+                }
+            }
+        }
+        let (bank, start, end) = self.range(stay);
+        let held = Held { content, lossy, owner: stay };
+        for cell in self.banks[bank].fill(start, end, held, now) {
+            if let Some(old) = cell.held {
+                let owner = self.name(old.owner);
+                self.object(Rule::Overwrite, || format!("{name} overwrites {owner}, which has not ended"));
+            }
+            self.ordered(&cell.accesses, true, now, || name.clone());
+        }
+    }
+
+    /// R4.
+    fn check_place(&mut self, stay: Stay, content: Content) {
+        let Place { bank, offset } = self.places[stay];
         let limits = &self.limits.banks[usize::from(bank)];
-        if offset.0 % limits.align.0.max(1) != 0 {
-            self.object(Rule::Place, || {
-                format!("{buffer} at {} is not aligned to {}", offset.0, limits.align.0)
-            });
+        let (name, at) = (self.name(stay), offset.0);
+        if at % limits.align.0.max(1) != 0 {
+            self.object(Rule::Place, || format!("{name} at {at} is not aligned to {}", limits.align.0));
         }
         if let Content::Value(value) = content
             && let Some(pin) = self.graph.value(value).pin
             && (pin.bank != bank || pin.offset.is_some_and(|pinned| pinned != offset))
         {
-            self.object(Rule::Place, || format!("{buffer} is not where {value} is pinned"));
+            self.object(Rule::Place, || format!("{name} is not where {value} is pinned"));
         }
-        match offset.checked_add(claim.size).filter(|end| *end <= limits.capacity) {
-            Some(end) => {
-                self.peaks[usize::from(bank)] = self.peaks[usize::from(bank)].max(end);
-                true
-            }
-            None => {
-                self.object(Rule::Place, || {
-                    format!("{buffer} ends beyond the {} B of bank `{}`", limits.capacity.0, limits.name)
-                });
-                offset.checked_add(claim.size).is_some()
-            }
+        let end = offset.checked_add(self.claims[stay].1);
+        if end.is_none_or(|end| end > limits.capacity) {
+            self.object(Rule::Place, || format!("{name} ends beyond bank `{}`", limits.name));
         }
+        let peak = &mut self.peaks[usize::from(bank)];
+        *peak = (*peak).max(end.unwrap_or(Bytes::MAX));
     }
 
-    /// Ends `buffer`'s stay: its bytes are free after `now`.
-    fn end_stay(&mut self, buffer: BufferId, now: Stamp) {
-        if self.stages[buffer.index()] != Stage::Here {
-            self.object(Rule::Stay, || format!("{buffer} is not in memory"));
+    /// Ends a stay: its bytes are free after `now`.
+    fn end_stay(&mut self, stay: Stay, now: Stamp) {
+        let name = self.name(stay);
+        if std::mem::replace(&mut self.stages[stay], Stage::Gone) != Stage::Here {
+            self.object(Rule::Stay, || format!("{name} is not in memory"));
             return;
         }
-        self.stages[buffer.index()] = Stage::Gone;
-        let Some(cell) = self.cell(buffer) else { return };
-        if cell.held.is_some_and(|held| held.owner == buffer) {
-            cell.held = None;
-            let accesses = std::mem::take(&mut cell.accesses);
-            cell.accesses.write(now);
-            self.ordered(&accesses, true, now, || format!("{buffer}"));
+        if stay >= self.program.buffers.len() {
+            self.host.0 = self.host.0.saturating_sub(self.claims[stay].1);
         }
+        let Some(cell) = self.own_cell(stay) else { return };
+        cell.held = None;
+        let ended = Accesses { write: now, reads: Vec::new() };
+        let before = std::mem::replace(&mut cell.accesses, ended);
+        self.ordered(&before, true, now, || name);
     }
 
-    /// What `buffer` holds, if it is whole; marks the read.
-    fn read(&mut self, buffer: BufferId, now: Stamp) -> Option<Held> {
-        if self.stages[buffer.index()] != Stage::Here {
-            self.object(Rule::Stay, || format!("{buffer} is not in memory"));
+    /// What `stay` holds, if it is whole; marks the read.
+    fn read(&mut self, stay: Stay, now: Stamp) -> Option<Held> {
+        let name = self.name(stay);
+        if self.stages[stay] != Stage::Here {
+            self.object(Rule::Stay, || format!("{name} is not in memory"));
             return None;
         }
-        let found = self.cell(buffer).and_then(|cell| {
-            let held = cell.held.filter(|held| held.owner == buffer)?;
-            let accesses = cell.accesses.clone();
-            cell.accesses.read(now);
-            Some((held, accesses))
-        });
-        let Some((held, accesses)) = found else {
-            self.object(Rule::Value, || format!("{buffer} has been overwritten"));
+        let Some(cell) = self.own_cell(stay) else {
+            self.object(Rule::Value, || format!("{name} has been overwritten"));
             return None;
         };
-        self.ordered(&accesses, false, now, || format!("{buffer}"));
-        Some(held)
-    }
-
-    fn cell(&mut self, buffer: BufferId) -> Option<&mut crate::memory::Cell> {
-        let Place { bank, offset } = self.plan.layout.places[buffer.index()];
-        let end = offset.checked_add(self.program.buffers[buffer.index()].size)?;
-        self.banks[usize::from(bank)].cell(buffer, offset.0, end.0)
-    }
-
-    fn define_copy(&mut self, copy: CopyId, content: Content, lossy: bool, now: Stamp) {
-        let claim = self.program.copies[copy.index()];
-        let state = &mut self.copies[copy.index()];
-        let stage = std::mem::replace(&mut state.stage, Stage::Here);
-        state.held = Some(Held { content, lossy, owner: BufferId::at(usize::MAX) });
-        state.accesses.write(now);
-        if stage != Stage::Unborn {
-            self.object(Rule::Stay, || format!("{copy} is filled a second time"));
-        }
-        let size = match content {
-            Content::Value(value) => Some(self.graph.value(value).size),
-            _ => None, // As large as the buffer it comes from, which was checked.
-        };
-        if claim.content != content || size.is_some_and(|size| size != claim.size) {
-            self.object(Rule::Size, || format!("{copy} claims {:?}, {} B", claim.content, claim.size.0));
-        }
-        self.host.0 += claim.size;
-        self.host.1 = self.host.1.max(self.host.0);
-        if self.host.0 > self.limits.host {
-            let (have, need) = (self.limits.host, self.host.0);
-            self.object(Rule::Host, || format!("host copies take {} B of {} B", need.0, have.0));
-        }
-    }
-
-    fn read_copy(&mut self, copy: CopyId, now: Stamp) -> Option<Held> {
-        let state = &mut self.copies[copy.index()];
-        if state.stage != Stage::Here {
-            self.object(Rule::Stay, || format!("{copy} is not on the host"));
-            return None;
-        }
-        let (held, accesses) = (state.held, state.accesses.clone());
-        state.accesses.read(now);
-        self.ordered(&accesses, false, now, || format!("{copy}"));
+        let (held, before) = (cell.held, cell.accesses.clone());
+        cell.accesses.read(now);
+        self.ordered(&before, false, now, || name);
         held
     }
 
-    /// R11 and R12: everything in `accesses` that conflicts has happened before `now`.
-    fn ordered(&mut self, accesses: &Accesses, writes: bool, now: Stamp, what: impl Fn() -> String) {
-        let lanes = self.clocks.len() - 2;
-        let reads: &[Stamp] = if writes { &accesses.reads } else { &[] };
-        for stamp in reads.iter().chain([&accesses.write]) {
-            // A step's own earlier accesses are its own affair: R6 and R7 judge them.
-            if *stamp != now && self.clocks[now.thread][stamp.thread] < stamp.tick {
-                let rule = if stamp.thread >= lanes { Rule::Transfer } else { Rule::Lane };
-                self.object(rule, || {
-                    format!("touches {}, on which another step may still be at work", what())
-                });
-                return;
-            }
+    /// The cell that holds all that `stay` put there.
+    fn own_cell(&mut self, stay: Stay) -> Option<&mut Cell> {
+        let (bank, start, end) = self.range(stay);
+        let cell = self.banks[bank].cell(stay, start, end);
+        cell.filter(|cell| cell.held.is_some_and(|held| held.owner == stay))
+    }
+
+    /// R11 and R12: everything in `before` that conflicts has happened before `now`.
+    fn ordered(&mut self, before: &Accesses, writes: bool, now: Stamp, what: impl FnOnce() -> String) {
+        let reads: &[Stamp] = if writes { &before.reads } else { &[] };
+        // A step's own accesses are its own affair: R6 and R7 judge them.
+        let late = |stamp: &&Stamp| **stamp != now && self.clocks[now.thread][stamp.thread] < stamp.tick;
+        if let Some(stamp) = reads.iter().chain([&before.write]).find(late) {
+            let rule = if stamp.thread + 2 < self.clocks.len() { Rule::Lane } else { Rule::Transfer };
+            self.object(rule, || format!("touches {}, on which another step may still be at work", what()));
         }
-    }
-
-    fn tick(&mut self, thread: usize) -> Stamp {
-        self.clocks[thread][thread] += 1;
-        Stamp { thread, tick: self.clocks[thread][thread] }
-    }
-
-    /// A transfer starts on `queue` after all that `lane` has seen, and after the queue's earlier ones.
-    fn issue(&mut self, lane: usize, queue: usize) -> Stamp {
-        let seen = self.clocks[lane].clone();
-        join(&mut self.clocks[queue], &seen);
-        self.tick(queue)
     }
 
     /// R8's missing runs, and R13.
     fn end(&mut self) {
         for kind in 0..self.sequences.len() {
             let mut expected = self.sequences[kind].expected.iter();
-            if let Some(&op) = expected.find(|&&op| self.runs[op] == 0) {
-                let name = self.graph.op(OpId::at(op)).name;
-                self.object(Rule::Effect, || format!("op{op} `{name}` never runs"));
+            if let Some(&op) = expected.find(|op| self.runs[op.index()] == 0) {
+                let name = self.graph.op(op).name;
+                self.object(Rule::Effect, || format!("{op} `{name}` never runs"));
             }
         }
-        // Where each storage is, by the value it now holds.
-        let mut homes: BTreeMap<ValueId, Vec<Place>> = BTreeMap::new();
-        for (bank, memory) in (0u16..).zip(&self.banks) {
-            for (start, held) in memory.held() {
-                if let Content::Value(value) = held.content
-                    && self.stages[held.owner.index()] == Stage::Here
-                {
-                    let zero = self.graph.value(value).size == Bytes::ZERO;
-                    let place = Place { bank, offset: Bytes(start) };
-                    homes.entry(value).or_default().push(if zero { Place::default() } else { place });
-                }
+        let mut at_end: BTreeMap<ValueId, Vec<Stay>> = BTreeMap::new();
+        for stay in
+            (0..self.stages.len()).filter(|&stay| self.stages[stay] == Stage::Here).collect::<Vec<_>>()
+        {
+            if let Some(Cell { held: Some(Held { content: Content::Value(value), .. }), .. }) =
+                self.own_cell(stay)
+            {
+                at_end.entry(*value).or_default().push(stay);
             }
         }
-        let on_host = |judge: &Self, value: ValueId| {
-            let holds = |copy: &Copy| copy.held.is_some_and(|held| held.content == Content::Value(value));
-            judge.copies.iter().any(|copy| copy.stage == Stage::Here && holds(copy))
-        };
+        let at_start = self.program.resident.iter().map(|buffer| buffer.index());
+        let at_start = at_start.chain(self.program.parked.iter().map(|&copy| self.copy(copy)));
+        let homes: BTreeMap<Content, Stay> = at_start.map(|stay| (self.claims[stay].0, stay)).collect();
         let last = last_versions(self.graph);
-        let mut returned = vec![false; self.graph.value_count()];
-        for (&source, &value) in &last {
-            returned[value.index()] = true;
-            let started = |content: Content| content == Content::Value(source);
-            let (buffers, copies) = (&self.program.buffers, &self.program.copies);
-            let home = self.program.resident.iter().find(|b| started(buffers[b.index()].content));
-            let parked = self.program.parked.iter().any(|c| started(copies[c.index()].content));
-            let back = match home {
-                Some(buffer) if self.graph.value(source).size > Bytes::ZERO => {
-                    homes.get(&value).is_some_and(|at| at.contains(&self.plan.layout.places[buffer.index()]))
-                }
-                Some(_) => homes.contains_key(&value),
-                None => parked && on_host(self, value),
+        for &value in self.graph.results() {
+            let mut stays = at_end.get(&value).into_iter().flatten();
+            let back = match last.get(&value).map(|&source| homes.get(&Content::Value(source))) {
+                Some(Some(&home)) => stays.any(|&stay| self.range(stay) == self.range(home)),
+                Some(None) => false,
+                None => stays.any(|&stay| stay < self.program.buffers.len()),
             };
             if !back {
                 let name = self.graph.value(value).name;
-                self.object(Rule::Result, || format!("{value} `{name}` is not where its storage began"));
-            }
-        }
-        for &value in self.graph.results() {
-            if !returned[value.index()] && !homes.contains_key(&value) {
-                let name = self.graph.value(value).name;
-                self.object(Rule::Result, || format!("{value} `{name}` is not in memory at the end"));
+                self.object(Rule::Result, || format!("{value} `{name}` is not where it must be at the end"));
             }
         }
     }
@@ -649,26 +498,18 @@ fn sequence_of(effect: Effect) -> Option<usize> {
 }
 
 fn join(into: &mut [u32], other: &[u32]) {
-    for (mine, theirs) in into.iter_mut().zip(other) {
-        *mine = (*mine).max(*theirs);
-    }
+    into.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
 }
 
-/// For each persistent source the value its storage holds after all mutation.
+/// For the value that each persistent storage holds after all mutation: the value it began with.
 fn last_versions(graph: &Graph) -> BTreeMap<ValueId, ValueId> {
-    let mut source_of: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    for id in graph.value_ids() {
-        let value = graph.value(id);
-        if value.producer.is_none() && value.role.is_persistent() {
-            source_of.insert(id, id);
+    let is_source = |v: &ValueId| graph.value(*v).producer.is_none() && graph.value(*v).role.is_persistent();
+    let sources = graph.value_ids().filter(is_source);
+    let mut source_of: BTreeMap<ValueId, ValueId> = sources.map(|id| (id, id)).collect();
+    for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
+        if let Some(source) = source_of.remove(&pair.input) {
+            source_of.insert(pair.output, source);
         }
     }
-    for op in graph.op_ids() {
-        for pair in graph.op(op).reuses.iter().filter(|pair| pair.must) {
-            if let Some(source) = source_of.remove(&pair.input) {
-                source_of.insert(pair.output, source);
-            }
-        }
-    }
-    source_of.into_iter().map(|(value, source)| (source, value)).collect()
+    source_of
 }

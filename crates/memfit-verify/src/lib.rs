@@ -79,12 +79,6 @@ impl Verified {
     pub fn host_peak(&self) -> Bytes {
         self.host_peak
     }
-
-    /// Gives the plan back, as a claim again.
-    #[must_use]
-    pub fn into_plan(self) -> Plan {
-        self.plan
-    }
 }
 
 /// Reads a plan and either vouches for it or says everything that is wrong with it.
@@ -95,6 +89,6 @@ impl Verified {
 ///
 /// The violations found, in program order; never an empty list.
 pub fn verify(graph: &Graph, limits: &Limits, plan: Plan) -> Result<Verified, Rejected> {
-    let (violations, peaks, host_peak) = execute::run(graph, limits, &plan);
-    if violations.is_empty() { Ok(Verified { plan, peaks, host_peak }) } else { Err(Rejected { violations }) }
+    let (peaks, host_peak) = execute::run(graph, limits, &plan)?;
+    Ok(Verified { plan, peaks, host_peak })
 }

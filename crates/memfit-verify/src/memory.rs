@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{BufferId, Content};
+use memfit_ir::Content;
 
 /// A moment on one thread of execution: a lane, or one of the two queues of the host link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,26 +20,22 @@ pub(crate) struct Accesses {
 
 impl Accesses {
     pub(crate) fn read(&mut self, now: Stamp) {
-        match self.reads.iter_mut().find(|stamp| stamp.thread == now.thread) {
-            Some(stamp) => *stamp = now,
-            None => self.reads.push(now),
-        }
-    }
-
-    pub(crate) fn write(&mut self, now: Stamp) {
-        self.write = now;
-        self.reads.clear();
+        self.reads.retain(|stamp| stamp.thread != now.thread);
+        self.reads.push(now);
     }
 }
 
+/// The stay of one buffer or host copy: buffers first, then copies, in one numbering.
+pub(crate) type Stay = usize;
+
 /// What is in memory, as far as the judge has seen it happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) content: Content,
     /// Whether a lossy codec had a part in it.
     pub(crate) lossy: bool,
-    /// The buffer whose stay this is.
-    pub(crate) owner: BufferId,
+    /// Whose stay this is.
+    pub(crate) owner: Stay,
 }
 
 /// A range of bytes with one history.
@@ -55,56 +51,39 @@ pub(crate) struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     cells: BTreeMap<u64, Cell>,
-    /// Buffers of no bytes, which hold their value all the same.
-    empty: BTreeMap<BufferId, Cell>,
+    /// Stays without bytes here, which hold their value all the same.
+    empty: BTreeMap<Stay, Cell>,
 }
 
 impl Memory {
     /// The cell that is exactly `[start, end)`; `owner` finds empty ones.
-    pub(crate) fn cell(&mut self, owner: BufferId, start: u64, end: u64) -> Option<&mut Cell> {
+    pub(crate) fn cell(&mut self, owner: Stay, start: u64, end: u64) -> Option<&mut Cell> {
         if start == end {
             return self.empty.get_mut(&owner);
         }
         self.cells.get_mut(&start).filter(|cell| cell.end == end)
     }
 
-    /// Fills `[start, end)`. Returns what was held in any of these bytes and is lost, and all accesses to
-    /// them so far.
-    pub(crate) fn fill(
-        &mut self,
-        start: u64,
-        end: u64,
-        held: Held,
-        now: Stamp,
-    ) -> (Vec<Held>, Vec<Accesses>) {
-        let cell = Cell { end, held: Some(held), accesses: Accesses { write: now, reads: Vec::new() } };
-        let (mut lost, mut before) = (Vec::new(), Vec::new());
+    /// Fills `[start, end)`. Returns the cells that had any of these bytes.
+    pub(crate) fn fill(&mut self, start: u64, end: u64, held: Held, now: Stamp) -> Vec<Cell> {
+        let accesses = Accesses { write: now, reads: Vec::new() };
+        let cell = Cell { end, held: Some(held), accesses };
         if start == end {
-            self.empty.insert(held.owner, cell);
-            return (lost, before);
+            return self.empty.insert(held.owner, cell).into_iter().collect();
         }
-        while let Some((&at, found)) = self.cells.range(..end).next_back() {
-            if found.end <= start {
-                break;
-            }
+        let mut before = Vec::new();
+        while let Some((&at, _)) = self.cells.range(..end).next_back().filter(|(_, old)| old.end > start) {
             let Some(old) = self.cells.remove(&at) else { break };
-            lost.extend(old.held);
-            before.push(old.accesses.clone());
             // What sticks out on either side keeps its history but holds nothing whole any more.
             if old.end > end {
-                self.cells.insert(end, Cell { end: old.end, held: None, accesses: old.accesses.clone() });
+                self.cells.insert(end, Cell { held: None, ..old.clone() });
             }
             if at < start {
-                self.cells.insert(at, Cell { end: start, held: None, accesses: old.accesses });
+                self.cells.insert(at, Cell { end: start, held: None, ..old.clone() });
             }
+            before.push(old);
         }
         self.cells.insert(start, cell);
-        (lost, before)
-    }
-
-    /// Everything that is held.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (u64, &Held)> {
-        let cells = self.cells.iter().chain(self.empty.values().map(|cell| (&0, cell)));
-        cells.filter_map(|(&start, cell)| cell.held.as_ref().map(|held| (start, held)))
+        before
     }
 }
