@@ -465,7 +465,8 @@ impl GraphBuilder {
     /// If an operand names no value, is read before it's defined or after its bytes were taken by an in-place
     /// op, or is defined twice; if an in-place pair doesn't pair an input with an output of the same size; if
     /// a cost is not a finite, non-negative number; if there are too many ops.
-    pub fn op(&mut self, spec: OpSpec) -> Result<OpId, GraphError> {
+    pub fn op(&mut self, mut spec: OpSpec) -> Result<OpId, GraphError> {
+        spec.reuses.sort_by_key(|pair| !pair.must); // Demanded pairs first: files list the two apart.
         let id = OpId::at(self.graph.ops.len());
         let fail = |message: String| Err(GraphError(format!("op `{}`: {message}", spec.name)));
         if id.index() >= MAX_COUNT {
