@@ -1,1 +1,13 @@
-//! memfit-formats
+//! Readers and writers of files: graphs, plans, devices, lists of buffers.
+//!
+//! From and to bytes only: this crate opens no file, reads no clock and prints nothing. What it reads may be
+//! hostile: every count, length and size is bounded and checked, and a file that is refused says where and why
+//! ([`FormatError`]). Reading never panics.
+
+mod error;
+pub mod graph_json;
+mod json;
+mod zst;
+
+pub use error::FormatError;
+pub use zst::{MAX_BYTES, compress};

@@ -1,0 +1,289 @@
+//! `memfit-graph/1`: a graph as JSON, plain or compressed with Zstandard. The schema is in `docs/graph-json.md`.
+//!
+//! Values and ops go one by one from the text into a [`GraphBuilder`], which checks them. Time and space are
+//! linear in the file, apart from ops with thousands of operands, which the builder compares pairwise.
+
+use std::borrow::Cow;
+
+use memfit_ir::{
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, MAX_COUNT, Nanos, Op, OpSpec, Phase, Pin, Reuse,
+    Role, Value, ValueId, ValueSpec,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::FormatError;
+use crate::json::{self, MAX_NAME, Object, for_each, is_default};
+
+const SCHEMA: &str = "memfit-graph/1";
+/// The most reads, writes, pairs or algorithms of one op, and the most dimensions of a value.
+const MAX_OPERANDS: usize = 1 << 16;
+const MAX_RANK: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File<'a> {
+    schema: String,
+    name: String,
+    #[serde(rename = "origin", default)]
+    _origin: Option<String>,
+    #[serde(borrow)]
+    values: &'a RawValue,
+    #[serde(borrow)]
+    ops: &'a RawValue,
+    #[serde(borrow)]
+    results: &'a RawValue,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct ValueJson<'a> {
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    name: Cow<'a, str>,
+    bytes: u64,
+    #[serde(default, with = "json::dtype", skip_serializing_if = "is_default")]
+    dtype: Dtype,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shape: Vec<u64>,
+    #[serde(default, with = "json::role", skip_serializing_if = "is_default")]
+    role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    density: Option<f32>,
+    #[serde(default, deserialize_with = "json::object", skip_serializing_if = "Option::is_none")]
+    pin: Option<PinJson>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct PinJson {
+    bank: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct OpJson<'a> {
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    module: Cow<'a, str>,
+    #[serde(default, with = "json::phase", skip_serializing_if = "is_default")]
+    phase: Phase,
+    #[serde(default, skip_serializing_if = "is_plain_zero")]
+    flops: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moved: Option<u64>,
+    #[serde(default, with = "json::dtype", skip_serializing_if = "is_default")]
+    dtype: Dtype,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    workspace: u64,
+    #[serde(default, deserialize_with = "json::objects", skip_serializing_if = "Vec::is_empty")]
+    algorithms: Vec<AlgorithmJson>,
+    #[serde(default, with = "json::effect", skip_serializing_if = "is_default")]
+    effect: Effect,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    must: Vec<(u32, u32)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    may: Vec<(u32, u32)>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct AlgorithmJson {
+    workspace: u64,
+    time_ns: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_plain_zero(number: &f64) -> bool {
+    number.to_bits() == 0 // A negative zero has another digest.
+}
+
+/// Reads a graph, plain or compressed.
+///
+/// # Errors
+///
+/// If the file is damaged, has an unknown key, exceeds a limit of `docs/graph-json.md`, or its graph is one that
+/// [`GraphBuilder`] refuses. The error names the value or op by position, and by name where it could be read.
+pub fn read(bytes: &[u8]) -> Result<Graph, FormatError> {
+    let text = crate::zst::text(bytes)?;
+    let file: File<'_> = json::outermost(&text, SCHEMA)?;
+    if file.schema != SCHEMA {
+        return Err(json::wrong_schema(&file.schema, SCHEMA));
+    }
+    if file.name.len() > MAX_NAME {
+        return Err(FormatError::new("name", format!("longer than {MAX_NAME} bytes")));
+    }
+    let mut builder = GraphBuilder::new(file.name);
+    for_each(&text, file.values.get(), "values", MAX_COUNT, |at, Object(value): Object<ValueJson<'_>>| {
+        let name = value.name.clone();
+        value_spec(value)
+            .and_then(|spec| builder.value(spec).map_err(|error| error.to_string()))
+            .map_err(|message| FormatError::new(place("values", at, &name), message))?;
+        Ok(())
+    })?;
+    for_each(&text, file.ops.get(), "ops", MAX_COUNT, |at, Object(op): Object<OpJson<'_>>| {
+        let name = op.name.clone();
+        op_spec(op, &builder)
+            .and_then(|spec| builder.op(spec).map_err(|error| error.to_string()))
+            .map_err(|message| FormatError::new(place("ops", at, &name), message))?;
+        Ok(())
+    })?;
+    let mut seen = std::collections::BTreeSet::new();
+    for_each(&text, file.results.get(), "results", MAX_COUNT, |at, value: u32| {
+        let refuse = |message: String| Err(FormatError::new(format!("results[{at}]"), message));
+        if !seen.insert(value) {
+            return refuse(format!("value {value} stands there twice"));
+        }
+        builder.result(ValueId(value)).or_else(|error| refuse(error.to_string()))
+    })?;
+    builder.finish().map_err(|error| FormatError::new("", error.to_string()))
+}
+
+/// `ops[3] 'name'`: the name is cut where it would bury the message.
+fn place(list: &str, at: usize, name: &str) -> String {
+    match name.chars().nth(100) {
+        _ if name.is_empty() => format!("{list}[{at}]"),
+        None => format!("{list}[{at}] `{name}`"),
+        Some(_) => format!("{list}[{at}] `{}…`", name.chars().take(100).collect::<String>()),
+    }
+}
+
+fn value_spec(value: ValueJson<'_>) -> Result<ValueSpec, String> {
+    check_name("name", &value.name)?;
+    if value.shape.len() > MAX_RANK {
+        return Err(format!("`shape` has {} dimensions, more than {MAX_RANK}", value.shape.len()));
+    }
+    let pin = value.pin.map(|pin| Pin { bank: pin.bank, offset: pin.offset.map(Bytes) });
+    Ok(ValueSpec {
+        name: value.name.into_owned(),
+        size: Bytes(value.bytes),
+        dtype: value.dtype,
+        shape: value.shape,
+        role: value.role,
+        density: value.density,
+        pin,
+    })
+}
+
+fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, String> {
+    check_name("name", &op.name)?;
+    check_name("kind", &op.kind)?;
+    check_name("module", &op.module)?;
+    let lists = [
+        ("reads", op.reads.len()),
+        ("writes", op.writes.len()),
+        ("must", op.must.len()),
+        ("may", op.may.len()),
+        ("algorithms", op.algorithms.len()),
+    ];
+    if let Some((key, count)) = lists.into_iter().find(|&(_, count)| count > MAX_OPERANDS) {
+        return Err(format!("`{key}` has {count} elements, more than {MAX_OPERANDS}"));
+    }
+    let ids = |list: Vec<u32>| list.into_iter().map(ValueId).collect::<Vec<_>>();
+    let (reads, writes) = (ids(op.reads), ids(op.writes));
+    let operands = reads.iter().chain(&writes).filter_map(|&value| builder.size_of(value)).sum();
+    let pairs = |list: Vec<(u32, u32)>, must| {
+        list.into_iter().map(move |(input, output)| Reuse {
+            input: ValueId(input),
+            output: ValueId(output),
+            must,
+        })
+    };
+    Ok(OpSpec {
+        name: op.name.into_owned(),
+        kind: op.kind.into_owned(),
+        module: op.module.into_owned(),
+        phase: op.phase,
+        flops: op.flops,
+        moved: op.moved.map_or(operands, Bytes),
+        dtype: op.dtype,
+        time: op.time_ns.map(Nanos),
+        workspace: Bytes(op.workspace),
+        effect: op.effect,
+        reads,
+        writes,
+        reuses: pairs(op.must, true).chain(pairs(op.may, false)).collect(),
+        algorithms: op
+            .algorithms
+            .into_iter()
+            .map(|a| Algorithm { workspace: Bytes(a.workspace), time: Nanos(a.time_ns) })
+            .collect(),
+    })
+}
+
+fn check_name(key: &str, name: &str) -> Result<(), String> {
+    if name.len() > MAX_NAME {
+        return Err(format!("`{key}` is longer than {MAX_NAME} bytes"));
+    }
+    Ok(())
+}
+
+/// Writes a graph: one value or op a line, keys in the order of `docs/graph-json.md`, defaults left out, so equal
+/// graphs give equal bytes. [`read`] gives back a graph of the same digest. Not compressed: see [`crate::compress`].
+#[must_use]
+pub fn write(graph: &Graph) -> Vec<u8> {
+    let mut out = Vec::with_capacity(graph.op_count() * 160 + graph.value_count() * 80);
+    json::put_key(&mut out, "schema", &SCHEMA);
+    json::put_key(&mut out, "name", &graph.name());
+    json::put_lines(&mut out, "values", graph.value_ids().map(|id| value_json(graph.value(id))));
+    json::put_lines(&mut out, "ops", graph.op_ids().map(|id| op_json(graph, graph.op(id))));
+    json::put_key(&mut out, "results", &numbers(graph.results()));
+    out.extend_from_slice(b"\n}\n");
+    out
+}
+
+fn numbers(values: &[ValueId]) -> Vec<u32> {
+    values.iter().map(|value| value.0).collect()
+}
+
+fn value_json(value: Value<'_>) -> ValueJson<'_> {
+    ValueJson {
+        name: value.name.into(),
+        bytes: value.size.0,
+        dtype: value.dtype,
+        shape: value.shape.to_vec(),
+        role: value.role,
+        density: value.density,
+        pin: value.pin.map(|pin| PinJson { bank: pin.bank, offset: pin.offset.map(|offset| offset.0) }),
+    }
+}
+
+fn op_json<'g>(graph: &Graph, op: Op<'g>) -> OpJson<'g> {
+    let operands: Bytes = op.reads.iter().chain(op.writes).map(|&value| graph.value(value).size).sum();
+    let pairs = |must| {
+        op.reuses
+            .iter()
+            .filter(|pair| pair.must == must)
+            .map(|pair| (pair.input.0, pair.output.0))
+            .collect::<Vec<_>>()
+    };
+    OpJson {
+        name: op.name.into(),
+        kind: op.kind.into(),
+        module: op.module.into(),
+        phase: op.phase,
+        flops: op.flops,
+        moved: (op.moved != operands).then_some(op.moved.0),
+        dtype: op.dtype,
+        time_ns: op.time.map(|time| time.0),
+        workspace: op.workspace.0,
+        algorithms: op
+            .algorithms
+            .iter()
+            .map(|a| AlgorithmJson { workspace: a.workspace.0, time_ns: a.time.0 })
+            .collect(),
+        effect: op.effect,
+        reads: numbers(op.reads),
+        writes: numbers(op.writes),
+        must: pairs(true),
+        may: pairs(false),
+    }
+}
