@@ -1,8 +1,23 @@
 //! Placement: an address for every buffer of a fixed program.
 
+mod arena;
+mod best;
+mod best_fit;
+mod bfc;
+mod fit;
+mod heap;
+mod largest_first;
+mod naive;
 mod problem;
+mod refcount;
 
-pub use problem::{Item, Problem};
+pub use best::Best;
+pub use best_fit::BestFit;
+pub use bfc::Bfc;
+pub use largest_first::LargestFirst;
+pub use naive::Naive;
+pub use problem::{Item, Lanes, Problem};
+pub use refcount::RefCount;
 
 use memfit_ir::{Bytes, Place};
 
@@ -30,14 +45,18 @@ pub struct Placement {
     pub places: Vec<Place>,
     /// Highest end of an item in bank 0, rounded up to its alignment.
     pub height: Bytes,
-    /// No layout of this problem is lower than this. At least [`Problem::lower_bound`].
+    /// No layout of this problem is lower than this. At least [`Problem::lower_bound`] where there is one
+    /// bank.
     pub bound: Bytes,
+    /// What a run-time allocator would hold: `height`, except for the replayed allocators, which round
+    /// requests and keep what is freed.
+    pub reserved: Bytes,
 }
 
 /// Why a placer returned nothing. Never a bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unplaced {
-    /// The problem has pins or several banks, which this placer does not do.
+    /// The problem has what this placer does not do, or what cannot be: a noun to be put after "does not do".
     Unsupported(&'static str),
     /// No layout was found within the banks; `proved` if there is none.
     TooSmall {
@@ -49,4 +68,4 @@ pub enum Unplaced {
 }
 
 /// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
-pub const PLACERS: &[&dyn Placer] = &[];
+pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Best];

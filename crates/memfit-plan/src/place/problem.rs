@@ -1,6 +1,6 @@
 //! What a placer sees: sizes and lifetimes, nothing of ops and values.
 
-use memfit_ir::{Bank, Bytes, Content, Graph, Layout, Lifespan, Limits, Pin, Place, Program};
+use memfit_ir::{Bank, Bytes, Content, Csr, Graph, Layout, Lifespan, Limits, Pin, Place, Program};
 
 /// Something that needs one address for its whole lifetime: a buffer, or a chain of buffers that take over
 /// each other's bytes in place.
@@ -27,16 +27,35 @@ impl Item {
     }
 }
 
+/// What items must keep to so that ops on parallel lanes stay unordered. Empty where one lane runs all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lanes {
+    /// For each item, ascending, the items it must not share bytes with although their lifetimes do not
+    /// meet. Symmetric. No rows at all: none.
+    pub apart: Csr<u32>,
+    /// For each item the colours of the op that defines it and of the op that ends it, for a planner that
+    /// shares within colours. Empty: no colours.
+    pub colours: Vec<(u16, u16)>,
+}
+
 /// An instance of dynamic storage allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
     /// What needs a place.
     pub items: Vec<Item>,
-    /// Where places are. Never empty.
+    /// Where places are. Never empty. An item without a pin may go to any bank; bank 0 is filled first.
     pub banks: Vec<Bank>,
+    /// What keeps items apart besides their lifetimes.
+    pub lanes: Lanes,
 }
 
 impl Problem {
+    /// The problem of placing `items` in `banks` for a single lane.
+    #[must_use]
+    pub fn new(items: Vec<Item>, banks: Vec<Bank>) -> Problem {
+        Problem { items, banks, lanes: Lanes::default() }
+    }
+
     /// The problem of placing `program`: one item for each in-place chain, and for each buffer the index of
     /// its item.
     #[must_use]
@@ -63,7 +82,7 @@ impl Problem {
                 items[item].pin = items[item].pin.or(pin);
             }
         }
-        (Problem { items, banks: limits.banks.clone() }, item_of)
+        (Problem::new(items, limits.banks.clone()), item_of)
     }
 
     /// The layout of the program whose buffers map to items as `item_of` says.

@@ -1,0 +1,5 @@
+//! Placers against generated problems, a validator of their own, brute force and published examples.
+
+mod every;
+mod refcount;
+mod support;
