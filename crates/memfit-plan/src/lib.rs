@@ -5,6 +5,7 @@
 //! strategy; composing them is the pipeline's work. What a strategy returns is a claim: this crate does not
 //! import the judge.
 
+pub mod dependencies;
 pub mod liveness;
 pub mod order;
 pub mod place;

@@ -1,6 +1,23 @@
 //! Ordering: in which order the ops of a graph run.
 
-use memfit_ir::{Graph, OpId};
+mod best;
+mod bfs;
+mod bound;
+mod dfs;
+mod given;
+mod ledger;
+mod list;
+mod lpmf;
+mod memory_greedy;
+mod model;
+mod ready;
+mod reverse_dfs;
+mod walk;
+
+pub use ledger::Ledger;
+pub use model::Model;
+
+use memfit_ir::{Bytes, Graph, InPlace, OpId};
 
 use crate::{Context, Info};
 
@@ -9,10 +26,46 @@ pub trait Order: Sync {
     /// What people are told about this order.
     fn info(&self) -> Info;
 
-    /// A permutation of the graph's ops in which every op comes after all it depends on: the ops that define
-    /// its inputs, the readers of a storage it mutates, and the effects before its own.
-    fn order(&self, graph: &Graph, context: &Context<'_>) -> Vec<OpId>;
+    /// A permutation of the model's ops which its dependencies allow: every op comes after the ops that define
+    /// its inputs, after the readers of a storage it mutates, and after the effects before its own.
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId>;
+
+    /// The same for a graph whose programs take up every in-place pair they may ([`InPlace::May`]) on the
+    /// context's device.
+    fn order(&self, graph: &Graph, context: &Context<'_>) -> Vec<OpId> {
+        self.arrange(&Model::new(graph, context.device.align, InPlace::May), context)
+    }
 }
 
-/// Every order, cheapest first. This order is the order of the manual.
-pub const ORDERS: &[&dyn Order] = &[];
+/// Every order, cheapest first; the last one is the default. This order is the order of the manual.
+pub const ORDERS: &[&dyn Order] = &[
+    &given::Given,
+    &bfs::Bfs,
+    &dfs::Dfs,
+    &reverse_dfs::ReverseDfs,
+    &memory_greedy::MemoryGreedy,
+    &memory_greedy::ReverseGreedy,
+    &lpmf::Lpmf,
+    &lpmf::ReverseLpmf,
+    &best::Best,
+];
+
+/// The order called `name`.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static dyn Order> {
+    ORDERS.iter().copied().find(|order| order.info().name == name)
+}
+
+/// The largest sum of live bytes when the ops of `graph` run in `order`, which its dependencies allow. Equal
+/// to the peak of [`crate::liveness::Profile`] over [`memfit_ir::Program::in_order`], but without the program.
+/// Many orders of one graph: make one [`Model`] and ask [`Model::peak`].
+#[must_use]
+pub fn peak(graph: &Graph, order: &[OpId], align: Bytes, in_place: InPlace) -> Bytes {
+    Model::new(graph, align, in_place).peak(order)
+}
+
+/// No order of `graph` has a smaller peak, see [`Model::lower_bound`].
+#[must_use]
+pub fn lower_bound(graph: &Graph, align: Bytes) -> Bytes {
+    Model::new(graph, align, InPlace::May).lower_bound()
+}

@@ -1,0 +1,39 @@
+//! The order with the smallest peak among all other orders of the table.
+//!
+//! Never worse than any of them, so never worse than the given order; stops where the lower bound is met.
+//! Ties go to the order that stands earlier in the table.
+
+use memfit_ir::OpId;
+
+use super::{Model, ORDERS, Order};
+use crate::{Context, Info};
+
+pub(super) struct Best;
+
+impl Order for Best {
+    fn info(&self) -> Info {
+        Info {
+            name: "best",
+            summary: "the smallest peak that the other orders and a search find",
+            source: "memfit",
+            year: 2026,
+        }
+    }
+
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
+        let bound = model.lower_bound();
+        let mut best: Option<(memfit_ir::Bytes, Vec<OpId>)> = None;
+        for order in ORDERS.iter().filter(|order| order.info().name != self.info().name) {
+            let met = best.as_ref().is_some_and(|(peak, _)| *peak <= bound);
+            if met || (best.is_some() && (context.stop)()) {
+                break;
+            }
+            let order = order.arrange(model, context);
+            let peak = model.peak(&order);
+            if best.as_ref().is_none_or(|(least, _)| peak < *least) {
+                best = Some((peak, order));
+            }
+        }
+        best.map(|(_, order)| order).unwrap_or_default()
+    }
+}

@@ -1,0 +1,125 @@
+//! Live bytes as ops are run and taken back one by one.
+
+use memfit_ir::OpId;
+
+use super::Model;
+
+/// The account of live bytes after some ops have run, in any order their dependencies allow.
+///
+/// What is live depends only on *which* ops have run: a value is live from the run of the op that defines it
+/// to the run of its last reader, whether its bytes are then freed or taken over. And what an op needs while
+/// it runs depends only on which ran before it. So ops can be taken back as well, and exact search may keep
+/// sets instead of sequences. Running or taking back an op is O(operands).
+#[derive(Clone, Debug)]
+pub struct Ledger<'m> {
+    model: &'m Model,
+    /// By value: readers that have not run, and the exclusive or of their ids: with one left, its id.
+    unread: Vec<(u32, u32)>,
+    live: i64,
+}
+
+impl<'m> Ledger<'m> {
+    /// Nothing has run.
+    #[must_use]
+    pub fn new(model: &'m Model) -> Ledger<'m> {
+        let unread = (0..model.size.len()).map(|value| {
+            let readers = model.readers.row(value);
+            (super::model::index(readers.len()), readers.iter().fold(0, |all, reader| all ^ reader.0))
+        });
+        Ledger { model, unread: unread.collect(), live: model.start }
+    }
+
+    /// Everything has run.
+    #[must_use]
+    pub fn finished(model: &'m Model) -> Ledger<'m> {
+        Ledger { model, unread: vec![(0, 0); model.size.len()], live: model.end }
+    }
+
+    /// Bytes live now, between two ops.
+    #[must_use]
+    pub fn live(&self) -> i64 {
+        self.live
+    }
+
+    /// Bytes that `op` needs on top of [`Ledger::live`] while it runs, if it is the next to run.
+    #[must_use]
+    pub fn needs(&self, op: OpId) -> i64 {
+        self.model.needs[op.index()] - self.taken(op, 1)
+    }
+
+    /// Change of [`Ledger::live`] if `op` is the next to run.
+    #[must_use]
+    pub fn leaves(&self, op: OpId) -> i64 {
+        self.model.makes[op.index()] - self.freed(op, 1)
+    }
+
+    /// The same as [`Ledger::needs`] and [`Ledger::leaves`] were when `op` ran, if it was the last to run.
+    #[must_use]
+    pub fn last(&self, op: OpId) -> (i64, i64) {
+        let needs = self.model.needs[op.index()] - self.taken(op, 0);
+        (needs, self.model.makes[op.index()] - self.freed(op, 0))
+    }
+
+    /// Runs `op`; returns the bytes that are live meanwhile.
+    pub fn run(&mut self, op: OpId) -> i64 {
+        let hill = self.live + self.needs(op);
+        self.live += self.leaves(op);
+        for &value in self.model.reads.row(op.index()) {
+            let (count, ids) = &mut self.unread[value as usize];
+            *count -= 1;
+            *ids ^= op.0;
+        }
+        hill
+    }
+
+    /// Takes `op` back, after which nothing that depends on it has run.
+    pub fn unrun(&mut self, op: OpId) {
+        self.live -= self.last(op).1;
+        for &value in self.model.reads.row(op.index()) {
+            let (count, ids) = &mut self.unread[value as usize];
+            *count += 1;
+            *ids ^= op.0;
+        }
+    }
+
+    /// The only reader of `value` that has not run, if there is just one.
+    #[must_use]
+    pub fn last_reader(&self, value: u32) -> Option<OpId> {
+        let (count, ids) = self.unread[value as usize];
+        (count == 1).then_some(OpId(ids))
+    }
+
+    /// Number of readers of `value` that have not run.
+    #[must_use]
+    pub fn unread(&self, value: u32) -> u32 {
+        self.unread[value as usize].0
+    }
+
+    fn dies(&self, value: u32, unread: u32) -> bool {
+        !self.model.kept[value as usize] && self.unread[value as usize].0 == unread
+    }
+
+    fn freed(&self, op: OpId, unread: u32) -> i64 {
+        let dying = self.model.reads.row(op.index()).iter().filter(|&&value| self.dies(value, unread));
+        dying.map(|&value| self.model.size[value as usize]).sum()
+    }
+
+    /// Bytes of permitted takeovers, chosen as [`memfit_ir::InPlace::May`] says.
+    fn taken(&self, op: OpId, unread: u32) -> i64 {
+        let takes = self.model.takes.row(op.index());
+        if takes.is_empty() {
+            return 0;
+        }
+        let mut sum = 0;
+        let mut inputs: Vec<u32> = Vec::new(); // Allocates only once something is taken.
+        let mut served = None;
+        for &(output, input) in takes {
+            if served != Some(output) && self.dies(input, unread) && !inputs.contains(&input) {
+                sum += self.model.size[input as usize];
+                served = Some(output);
+                inputs.push(input);
+            }
+        }
+        sum
+    }
+}
