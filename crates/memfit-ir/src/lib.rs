@@ -12,6 +12,7 @@ mod graph;
 mod ids;
 mod plan;
 mod program;
+pub mod text;
 mod units;
 
 pub use codec::Codec;
