@@ -7,6 +7,7 @@
 mod error;
 pub mod graph_json;
 mod json;
+pub mod plan_json;
 mod zst;
 
 pub use error::FormatError;

@@ -47,7 +47,11 @@ pub(crate) fn survives_every_flip_and_cut<T>(good: &[u8], read: impl Fn(&[u8]) -
 }
 
 /// A second of random damage: bytes changed, pieces cut out, doubled, swapped in from elsewhere.
-pub(crate) fn survives_random_damage<T>(good: &[u8], seed: u64, read: impl Fn(&[u8]) -> Result<T, FormatError>) {
+pub(crate) fn survives_random_damage<T>(
+    good: &[u8],
+    seed: u64,
+    read: impl Fn(&[u8]) -> Result<T, FormatError>,
+) {
     const WORDS: [&str; 12] = [
         "18446744073709551615",
         "-1",
