@@ -1,0 +1,129 @@
+"""Runs forward and backward of one step on fake tensors and returns the joint graph that AOTAutograd records.
+
+Fake tensors have a shape, a dtype and a storage size, but no bytes: nothing is computed or allocated. The ops
+are those that eager PyTorch runs (no decomposition), functionalised (no op mutates a tensor).
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import traceback
+from torch.utils import _pytree as pytree
+
+from ._graph import ExportError
+
+Loss = Callable[..., Any]
+"""`loss_fn(model, *sample_inputs)`: a scalar, or a tuple of a scalar and further outputs."""
+
+
+@dataclasses.dataclass
+class Traced:
+    """The joint graph and how to read it."""
+
+    nodes: list[torch.fx.Node]
+    """In the order in which eager PyTorch runs them: forward, then backward. Last comes the output node."""
+    module: torch.fx.GraphModule
+    """Holds constants that the graph takes by attribute."""
+    training: bool
+
+
+class Step(torch.nn.Module):
+    """What is traced: from sample inputs to the loss, or to the model's outputs."""
+
+    def __init__(self, model: torch.nn.Module, loss_fn: Loss | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss_fn = loss_fn
+
+    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+        """Returns the loss first, if there is one; then every other tensor the model or `loss_fn` returns."""
+        if self.loss_fn is None:
+            outputs = pytree.tree_leaves(self.model(*inputs))
+        else:
+            loss, *others = pytree.tree_leaves(self.loss_fn(self.model, *inputs)) or [None]
+            check_loss(loss)
+            outputs = [loss, *(o.detach() if isinstance(o, torch.Tensor) else o for o in others)]
+        return tuple(output for output in outputs if isinstance(output, torch.Tensor))
+
+
+def check_loss(loss: Any) -> None:
+    """Raises `ExportError` if `loss` can't be differentiated."""
+    hint = "hint: `loss_fn(model, *sample_inputs)` returns one number made from the model's parameters"
+    if not isinstance(loss, torch.Tensor):
+        raise ExportError(f"`loss_fn` returned `{type(loss).__name__}`, not a tensor\n{hint}")
+    if loss.numel() != 1:
+        raise ExportError(f"`loss_fn` returned a tensor of shape `{list(loss.shape)}`, not a scalar\n{hint}")
+    if not loss.requires_grad:
+        raise ExportError(f"the loss depends on no parameter that requires a gradient\n{hint}")
+
+
+def trace(model: torch.nn.Module, sample_inputs: tuple[Any, ...], loss_fn: Loss | None) -> Traced:
+    """Records one step. Without `loss_fn`: the forward pass alone, without gradients.
+
+    The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` likewise. Raises
+    `ExportError` if the model can't be traced.
+    """
+    tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(sample_inputs)]
+    mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = pytree.tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), tuple(sample_inputs))
+    step = Step(model, loss_fn)
+    step.training = model.training
+    grad = torch.enable_grad() if loss_fn is not None else torch.no_grad()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(grad)
+        stack.enter_context(mode)
+        stack.enter_context(module_names(model))
+        try:
+            joint = aot_export_joint_with_descriptors(stack, step, inputs)
+        except ExportError:
+            raise
+        except Exception as error:
+            first = str(error).strip().split("\n")[0]
+            raise ExportError(
+                f"the model can't be traced: `{type(error).__name__}: {first}`\n"
+                "hint: the model must run with these sample inputs, and must not look at tensors' contents "
+                "(`.item()`, `if x.sum() > 0`) or call kernels PyTorch does not know"
+            ) from error
+    graph = joint.graph_module
+    return Traced(list(graph.graph.nodes), graph, loss_fn is not None)
+
+
+def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    """The fake twin of `tensor`; itself if it is fake already."""
+    fake = mode.from_tensor(tensor, static_shapes=True)
+    return fake.requires_grad_(tensor.requires_grad) if fake.is_leaf else fake
+
+
+@contextlib.contextmanager
+def module_names(model: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, each recorded node learns the dotted path of the innermost module that runs.
+
+    AOTAutograd copies it from each forward node to the backward nodes of the same autograd function.
+    """
+    handles = []
+    running: list[Any] = []
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            running.append(traceback.annotate({"memfit.module": name}))
+            running[-1].__enter__()
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        running.pop().__exit__(None, None, None)
+
+    try:
+        for name, module in model.named_modules():
+            handles.append(module.register_forward_pre_hook(enter(name)))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
