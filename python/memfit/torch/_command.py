@@ -8,10 +8,9 @@ import time
 import warnings
 from typing import Any
 
-from torch._subclasses.fake_tensor import FakeTensorMode
-
 from . import _graph, zoo
 from ._graph import ExportError, Graph
+from ._trace import building
 from ._update import OPTIMIZERS
 from .export import capture, versions
 
@@ -58,7 +57,7 @@ def make(options: argparse.Namespace) -> Graph:
     _graph.check_path(options.output)
     if options.infer and options.optimizer != "none":
         raise ExportError(f"`--infer` has no optimizer, but `--optimizer {options.optimizer}` was given\nhint: drop one")
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with building():
         model, inputs, loss_fn, packages = example(options)
     if not options.infer and loss_fn is None:
         raise ExportError(

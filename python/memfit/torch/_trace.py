@@ -101,6 +101,24 @@ def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
+def building() -> Iterator[None]:
+    """While it lasts, new modules are made of fake tensors, and `torch.nn.init` leaves weights as they are.
+
+    Weights have no contents, so there is nothing to initialise, and some initialisers look at what they made.
+    """
+    names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
+    saved = {name: getattr(torch.nn.init, name) for name in names}
+    try:
+        for name in names:
+            setattr(torch.nn.init, name, lambda tensor, *args, **kwargs: tensor)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        for name, function in saved.items():
+            setattr(torch.nn.init, name, function)
+
+
+@contextlib.contextmanager
 def module_names(model: torch.nn.Module) -> Iterator[None]:
     """While it lasts, each recorded node learns the dotted path of the innermost module that runs.
 
