@@ -2,25 +2,12 @@
 
 mod order_graphs;
 
-use memfit_ir::{Bytes, Device, Dtype, Graph, InPlace, Nanos, OpId, Program};
+use memfit_ir::{Bytes, Graph, InPlace, OpId, Program};
 use memfit_plan::Context;
 use memfit_plan::dependencies::Dependencies;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::{Ledger, Model, ORDERS, lower_bound, peak};
-
-fn device() -> Device {
-    Device {
-        name: "test".into(),
-        memory: Bytes(1 << 30),
-        align: Bytes(8),
-        flops: vec![(Dtype::F32, 1e12)],
-        bandwidth: 1e12,
-        efficiency: (1.0, 1.0),
-        launch: Nanos(1000),
-        link: None,
-        host_memory: Bytes::ZERO,
-    }
-}
+use order_graphs::device;
 
 fn recount(graph: &Graph, order: &[OpId], align: Bytes, in_place: InPlace) -> Bytes {
     Profile::of(&Program::in_order(graph, order, in_place), align).peak().0

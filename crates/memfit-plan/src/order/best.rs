@@ -34,6 +34,21 @@ impl Order for Best {
                 best = Some((peak, order));
             }
         }
-        best.map(|(_, order)| order).unwrap_or_default()
+        let Some((peak, order)) = best else { return Vec::new() };
+        if peak <= bound || order.len() > super::part::WIDEST {
+            return order;
+        }
+        let mut local = vec![u32::MAX; model.op_count()];
+        let part = super::part::Part::new(model, &super::Ledger::new(model), &order, &mut local);
+        let limits = super::exact::Limits {
+            from: i64::try_from(bound.0).unwrap_or(0),
+            below: i64::try_from(peak.0).unwrap_or(0),
+            states: 100_000,
+            stop: context.stop,
+        };
+        match super::exact::search(&part, limits) {
+            super::exact::Found::Best(_, path) => part.order(&path),
+            super::exact::Found::AtLeast(_) => order,
+        }
     }
 }

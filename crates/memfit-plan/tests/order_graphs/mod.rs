@@ -3,7 +3,24 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a generator that fails is a failed test")]
 
-use memfit_ir::{Bytes, Effect, Graph, GraphBuilder, OpId, OpSpec, Reuse, Role, ValueId, ValueSpec};
+use memfit_ir::{
+    Bytes, Device, Dtype, Effect, Graph, GraphBuilder, Nanos, OpId, OpSpec, Reuse, Role, ValueId, ValueSpec,
+};
+
+/// Aligns to 8 bytes.
+pub(crate) fn device() -> Device {
+    Device {
+        name: "test".into(),
+        memory: Bytes(1 << 30),
+        align: Bytes(8),
+        flops: vec![(Dtype::F32, 1e12)],
+        bandwidth: 1e12,
+        efficiency: (1.0, 1.0),
+        launch: Nanos(1000),
+        link: None,
+        host_memory: Bytes::ZERO,
+    }
+}
 
 /// xorshift64.
 pub(crate) struct Random(u64);
