@@ -14,10 +14,11 @@ pub struct FormatError {
 }
 
 impl FormatError {
-    /// An error without a hint. An empty `place` means the whole file.
+    /// An error without a hint. An empty `place` means the whole file. A text of over a thousand characters, such as a
+    /// message that quotes a hostile name, is cut.
     #[must_use]
     pub fn new(place: impl Into<String>, message: impl Into<String>) -> FormatError {
-        FormatError { place: place.into(), message: message.into(), hint: None }
+        FormatError { place: short(place.into()), message: short(message.into()), hint: None }
     }
 
     /// The same error with a next step for its reader.
@@ -34,4 +35,12 @@ impl fmt::Display for FormatError {
         }
         f.write_str(&self.message)
     }
+}
+
+fn short(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(1000) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

@@ -123,17 +123,13 @@ pub fn read(bytes: &[u8]) -> Result<Graph, FormatError> {
     }
     let mut builder = GraphBuilder::new(file.name);
     for_each(&text, file.values.get(), "values", MAX_COUNT, |at, Object(value): Object<ValueJson<'_>>| {
-        let name = value.name.clone();
-        value_spec(value)
-            .and_then(|spec| builder.value(spec).map_err(|error| error.to_string()))
-            .map_err(|message| FormatError::new(place("values", at, &name), message))?;
+        let spec = value_spec(value).map_err(|(name, message)| refuse("values", at, &name, &message))?;
+        builder.value(spec).map_err(|error| FormatError::new(format!("values[{at}]"), error.to_string()))?;
         Ok(())
     })?;
     for_each(&text, file.ops.get(), "ops", MAX_COUNT, |at, Object(op): Object<OpJson<'_>>| {
-        let name = op.name.clone();
-        op_spec(op, &builder)
-            .and_then(|spec| builder.op(spec).map_err(|error| error.to_string()))
-            .map_err(|message| FormatError::new(place("ops", at, &name), message))?;
+        let spec = op_spec(op, &builder).map_err(|(name, message)| refuse("ops", at, &name, &message))?;
+        builder.op(spec).map_err(|error| FormatError::new(format!("ops[{at}]"), error.to_string()))?;
         Ok(())
     })?;
     let mut seen = std::collections::BTreeSet::new();
@@ -147,19 +143,18 @@ pub fn read(bytes: &[u8]) -> Result<Graph, FormatError> {
     builder.finish().map_err(|error| FormatError::new("", error.to_string()))
 }
 
-/// `ops[3] 'name'`: the name is cut where it would bury the message.
-fn place(list: &str, at: usize, name: &str) -> String {
-    match name.chars().nth(100) {
-        _ if name.is_empty() => format!("{list}[{at}]"),
-        None => format!("{list}[{at}] `{name}`"),
-        Some(_) => format!("{list}[{at}] `{}…`", name.chars().take(100).collect::<String>()),
-    }
+/// What the builder did not refuse, in its manner: it names values and ops itself.
+fn refuse(list: &str, at: usize, name: &str, message: &str) -> FormatError {
+    let name: String = name.chars().take(100).collect();
+    let what = if list == "ops" { "op" } else { "value" };
+    FormatError::new(format!("{list}[{at}]"), format!("{what} `{name}`: {message}"))
 }
 
-fn value_spec(value: ValueJson<'_>) -> Result<ValueSpec, String> {
-    check_name("name", &value.name)?;
+fn value_spec(value: ValueJson<'_>) -> Result<ValueSpec, (String, String)> {
+    let fail = |message: String| (value.name.to_string(), message);
+    check_name("name", &value.name).map_err(fail)?;
     if value.shape.len() > MAX_RANK {
-        return Err(format!("`shape` has {} dimensions, more than {MAX_RANK}", value.shape.len()));
+        return Err(fail(format!("`shape` has {} dimensions, more than {MAX_RANK}", value.shape.len())));
     }
     let pin = value.pin.map(|pin| Pin { bank: pin.bank, offset: pin.offset.map(Bytes) });
     Ok(ValueSpec {
@@ -173,10 +168,11 @@ fn value_spec(value: ValueJson<'_>) -> Result<ValueSpec, String> {
     })
 }
 
-fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, String> {
-    check_name("name", &op.name)?;
-    check_name("kind", &op.kind)?;
-    check_name("module", &op.module)?;
+fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, String)> {
+    let fail = |message: String| (op.name.to_string(), message);
+    for (key, name) in [("name", &op.name), ("kind", &op.kind), ("module", &op.module)] {
+        check_name(key, name).map_err(fail)?;
+    }
     let lists = [
         ("reads", op.reads.len()),
         ("writes", op.writes.len()),
@@ -185,7 +181,7 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, String> {
         ("algorithms", op.algorithms.len()),
     ];
     if let Some((key, count)) = lists.into_iter().find(|&(_, count)| count > MAX_OPERANDS) {
-        return Err(format!("`{key}` has {count} elements, more than {MAX_OPERANDS}"));
+        return Err(fail(format!("`{key}` has {count} elements, more than {MAX_OPERANDS}")));
     }
     let ids = |list: Vec<u32>| list.into_iter().map(ValueId).collect::<Vec<_>>();
     let (reads, writes) = (ids(op.reads), ids(op.writes));

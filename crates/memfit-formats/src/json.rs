@@ -145,6 +145,9 @@ pub(crate) fn outermost<'de, T: Deserialize<'de>>(text: &'de str, expected: &str
     struct Probe {
         schema: Option<String>,
     }
+    if text.trim().is_empty() {
+        return Err(FormatError::new("", "the file is empty"));
+    }
     serde_json::from_str::<Object<T>>(text).map(|object| object.0).map_err(
         |error| match serde_json::from_str::<Object<Probe>>(text) {
             Ok(Object(Probe { schema: Some(found) })) if found != expected => wrong_schema(&found, expected),
@@ -171,9 +174,28 @@ fn refuse(whole: &str, part: &str, element: &str, error: &serde_json::Error) -> 
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     let message = message.strip_suffix(&suffix).unwrap_or(&message);
-    let message = if error.is_eof() { "the file ends in the middle" } else { message };
+    let message = match message {
+        _ if error.is_eof() => "the file ends in the middle".to_owned(),
+        "trailing characters" => "there is more than the schema has here".to_owned(),
+        _ => readable(message),
+    };
     let comma = if element.is_empty() { "" } else { ", " };
     FormatError::new(format!("{element}{comma}line {line} column {column}"), message)
+}
+
+/// Serde's message without the names of Rust's types.
+fn readable(message: &str) -> String {
+    const TYPES: [(&str, &str); 5] = [
+        ("u16", "a whole number below 2^16"),
+        ("u32", "a whole number below 2^32"),
+        ("u64", "a whole number below 2^64"),
+        ("f32", "a number"),
+        ("f64", "a number"),
+    ];
+    let found = TYPES.iter().find_map(|(name, text)| Some((message.strip_suffix(name)?, text)));
+    found
+        .filter(|(rest, _)| rest.ends_with("expected "))
+        .map_or(message.to_owned(), |(rest, text)| format!("{rest}{text}"))
 }
 
 /// Appends `value` as compact JSON.

@@ -4,6 +4,8 @@
 //! hostile: every count, length and size is bounded and checked, and a file that is refused says where and why
 //! ([`FormatError`]). Reading never panics.
 
+pub mod csv;
+pub mod device_toml;
 mod error;
 pub mod graph_json;
 mod json;

@@ -201,9 +201,10 @@ pub fn read(bytes: &[u8]) -> Result<PlanFile, FormatError> {
     if file.schema != SCHEMA {
         return Err(json::wrong_schema(&file.schema, SCHEMA));
     }
-    let graph: Digest = file.graph.parse().map_err(|_| {
-        FormatError::new("graph", "is not a digest: `blake3:` and 64 hexadecimal digits are expected")
-    })?;
+    let graph: Digest = file
+        .graph
+        .parse()
+        .map_err(|error: memfit_ir::BadDigest| FormatError::new("graph", error.to_string()))?;
     let mut plan = Plan { graph, ..Plan::default() };
     let program = &mut plan.program;
     let places = &mut plan.layout.places;
@@ -268,7 +269,7 @@ fn header(file: File<'_>) -> Result<PlanHeader, FormatError> {
     }
     if file.align == 0 || file.lanes == 0 {
         let key = if file.align == 0 { "align" } else { "lanes" };
-        return Err(FormatError::new(key, "is 0: at least 1 is needed"));
+        return Err(FormatError::new(key, "`0` is not possible: at least 1 is needed"));
     }
     let codec = |(at, name): (usize, &String)| {
         by_name(name).map_err(|message| FormatError::new(format!("lossy[{at}]"), message))

@@ -131,7 +131,7 @@ fn one_kind_of_file_is_not_taken_for_another() {
 fn the_documented_example_is_a_plan_for_the_documented_graph() {
     fn example(page: &str) -> &[u8] {
         let start = page.find("```json").unwrap() + 7;
-        page[start..start + page[start..].find("```").unwrap()].as_bytes()
+        &page.as_bytes()[start..start + page[start..].find("```").unwrap()]
     }
     let graph = graph_json::read(example(include_str!("../../../docs/graph-json.md"))).unwrap();
     let file = plan_json::read(example(include_str!("../../../docs/plan-json.md"))).unwrap();
