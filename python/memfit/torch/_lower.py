@@ -104,7 +104,7 @@ class _Lowering:
             self.values[node] = self.new_value(val, "loss.grad", "gradient")
             self.tangents.append(node)
         elif isinstance(what, desc.PlainAOTInput):
-            self.values[node] = self.source(val, f"input.{what.idx}", "input")
+            self.values[node] = self.source(val, self.traced.inputs[what.idx], "input")
         else:
             raise ExportError(f"the model takes an input memfit does not know: `{what.expr()}`")
 
@@ -119,28 +119,30 @@ class _Lowering:
             return
         if not isinstance(target, OpOverload):
             raise ExportError(f"op `{target}` is no plain PyTorch op\nhint: replace it, or turn off what makes it")
-        outputs = node.meta.get("val")
-        if not _flops.tensors_in(outputs):
-            return
-        operands = [arg for arg in node.all_input_nodes if isinstance(arg.meta.get("val"), torch.Tensor)]
-        if self.view(node, operands, outputs):
+        several = isinstance(node.meta.get("val"), (tuple, list))
+        outputs = [o if isinstance(o, torch.Tensor) else None for o in (node.meta["val"] if several else [node.meta["val"]])]
+        if not any(out is not None for out in outputs):
             return
         if _ops.mutated_operands(target):
             raise ExportError(f"op `{target}` mutates its operand inside the functional graph\nhint: report this")
-        self.compute(node, target, outputs)
+        made = self.aliases(node, outputs)
+        fresh = [at for at, out in enumerate(outputs) if out is not None and made[at] is None]
+        if fresh:
+            self.compute(node, target, outputs, made, fresh)
+        self.values[node] = made if several else made[0]
 
-    def view(self, node: Node, operands: list[Node], outputs: Any) -> bool:
-        """Maps the node to the value of the storage it looks at, if it is a view."""
+    def aliases(self, node: Node, outputs: list[Any]) -> list[int | None]:
+        """For each output the value of the storage it is a view of; `None` for one with a storage of its own.
+
+        The storages of the fake tensors decide: they also know views which schemas keep quiet about
+        (`_unsafe_view`, `unsafe_split`).
+        """
         target = node.target
-        storages = {arg.meta["val"].untyped_storage()._cdata: arg for arg in reversed(operands)}
-        bases = [storages.get(out.untyped_storage()._cdata) for out in _flops.tensors_in(outputs)]
-        if _ops.returns_alias(target) or _ops.kind(target) in _ops.HIDDEN_VIEWS:
-            base = bases[0] if bases[0] is not None else operands[0]
-            self.values[node] = self.values[base]
-            return True
-        if any(base is not None for base in bases):
-            raise ExportError(f"op `{target}` returns its operand's storage, though its schema says it does not")
-        return False
+        operands = tensor_operands(node)
+        if _ops.kind(target) in _ops.WAITS or (_ops.returns_alias(target) and len(operands) == 1):
+            return [self.values[operands[0]]] * len(outputs)
+        owners = {arg.meta["val"].untyped_storage()._cdata: self.values[arg] for arg in reversed(operands)}
+        return [owners.get(out.untyped_storage()._cdata) if out is not None else None for out in outputs]
 
     def begin_backward(self) -> None:
         """Makes the ones that `loss.backward()` starts from."""
@@ -152,40 +154,35 @@ class _Lowering:
             self.graph.add_op(op)
         self.tangents.clear()
 
-    def compute(self, node: Node, target: OpOverload, outputs: Any) -> None:
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    def compute(
+        self, node: Node, target: OpOverload, outputs: list[Any], made: list[int | None], fresh: list[int]
+    ) -> None:
+        """Appends the op, and fills in `made` at the positions `fresh` of new storages."""
         backward = node.meta.get("partitioner_tag") == "is_backward"
         if backward:
             self.begin_backward()
-        reads = [self.values[arg] for arg in node.all_input_nodes if isinstance(arg.meta.get("val"), torch.Tensor)]
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+        for at in fresh:
+            name = f"{node.name}.{at}" if len(outputs) > 1 else node.name
+            made[at] = self.new_value(outputs[at], name, "gradient" if backward else "activation")
         op = Op(
             name=node.name,
             kind=_ops.kind(target),
             module=node.meta.get("custom", {}).get("memfit.module", ""),
             phase="backward" if backward else "forward",
-            flops=_flops.flops(target, args, kwargs, outputs),
+            flops=_flops.flops(target, args, kwargs, node.meta["val"]),
             moved=_flops.moved(target, args, kwargs, outputs),
             dtype=compute_dtype(args, kwargs, outputs),
             effect=_ops.effect(target, args, kwargs),
-            reads=list(dict.fromkeys(reads)),
+            reads=list(dict.fromkeys(self.values[arg] for arg in tensor_operands(node))),
+            writes=[made[at] for at in fresh],
         )
-        role = "gradient" if backward else "activation"
-        several = isinstance(outputs, (tuple, list))
-        made: list[int | None] = []
-        for at, out in enumerate(outputs if several else [outputs]):
-            if not isinstance(out, torch.Tensor):
-                made.append(None)
-                continue
-            made.append(self.new_value(out, f"{node.name}.{at}" if several else node.name, role))
-        self.values[node] = made if several else made[0]
-        op.writes = [value for value in made if value is not None]
-        op.may = self.may_pairs(node, target, outputs[0] if several else outputs, made[0])
+        if fresh[0] == 0:
+            op.may = self.may_pairs(node, target, outputs[0], made[0])
         self.graph.add_op(op)
 
-    def may_pairs(self, node: Node, target: OpOverload, out: Any, value: int | None) -> list[tuple[int, int]]:
+    def may_pairs(self, node: Node, target: OpOverload, out: Any, value: int) -> list[tuple[int, int]]:
         """Operands whose bytes the first output may take: byte for byte the same elements."""
-        if value is None or not whole(out):
-            return []
         same, others = [], []
         for at in range(len(node.args)):
             operand = node.args[at]
@@ -319,6 +316,11 @@ class _Lowering:
         at = max((i for i, made in enumerate(self.graph.ops) if source in made.writes), default=len(self.graph.ops) - 1)
         self.graph.ops.insert(at + 1, op)
         return new
+
+
+def tensor_operands(node: Node) -> list[Node]:
+    """The nodes of tensors that an op takes, each once, in the order of its operands."""
+    return [arg for arg in node.all_input_nodes if isinstance(arg.meta.get("val"), torch.Tensor)]
 
 
 def strip(path: str) -> str:

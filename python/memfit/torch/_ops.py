@@ -22,8 +22,8 @@ DTYPES = {
 
 COLLECTIVE_NAMESPACES = {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"}
 
-HIDDEN_VIEWS = {"aten._unsafe_view.default", "_c10d_functional.wait_tensor.default"}
-"""Return their input's storage, though their schema does not say so."""
+WAITS = {"_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default"}
+"""Hand their input on once a collective has filled it, though their schema does not say so."""
 
 NOT_ELEMENTWISE = {"aten.frexp.Tensor", "aten.mvlgamma.default", "aten.mvlgamma.int"}
 """Tagged as point-wise, but they read their operand again after the first output is written."""

@@ -8,18 +8,19 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.fx import traceback
 from torch.utils import _pytree as pytree
 
 from ._graph import ExportError
 
 Loss = Callable[..., Any]
-"""`loss_fn(model, *sample_inputs)`: a scalar, or a tuple of a scalar and further outputs."""
+"""`loss_fn(model, *inputs)` (`**inputs` if they are a dictionary): a scalar, or a tuple that begins with it."""
 
 
 @dataclasses.dataclass
@@ -30,7 +31,8 @@ class Traced:
     """In the order in which eager PyTorch runs them: forward, then backward. Last comes the output node."""
     module: torch.fx.GraphModule
     """Holds constants that the graph takes by attribute."""
-    training: bool
+    inputs: list[str]
+    """Names of the sample inputs, in the order of `PlainAOTInput.idx`."""
 
 
 class Step(torch.nn.Module):
@@ -41,12 +43,12 @@ class Step(torch.nn.Module):
         self.model = model
         self.loss_fn = loss_fn
 
-    def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         """Returns the loss first, if there is one; then every other tensor the model or `loss_fn` returns."""
         if self.loss_fn is None:
-            outputs = pytree.tree_leaves(self.model(*inputs))
+            outputs = pytree.tree_leaves(self.model(*args, **kwargs))
         else:
-            loss, *others = pytree.tree_leaves(self.loss_fn(self.model, *inputs)) or [None]
+            loss, *others = pytree.tree_leaves(self.loss_fn(self.model, *args, **kwargs)) or [None]
             check_loss(loss)
             outputs = [loss, *(o.detach() if isinstance(o, torch.Tensor) else o for o in others)]
         return tuple(output for output in outputs if isinstance(output, torch.Tensor))
@@ -54,7 +56,7 @@ class Step(torch.nn.Module):
 
 def check_loss(loss: Any) -> None:
     """Raises `ExportError` if `loss` can't be differentiated."""
-    hint = "hint: `loss_fn(model, *sample_inputs)` returns one number made from the model's parameters"
+    hint = "hint: `loss_fn(model, *inputs)` returns one number made from the model's parameters"
     if not isinstance(loss, torch.Tensor):
         raise ExportError(f"`loss_fn` returned `{type(loss).__name__}`, not a tensor\n{hint}")
     if loss.numel() != 1:
@@ -63,35 +65,45 @@ def check_loss(loss: Any) -> None:
         raise ExportError(f"the loss depends on no parameter that requires a gradient\n{hint}")
 
 
-def trace(model: torch.nn.Module, sample_inputs: tuple[Any, ...], loss_fn: Loss | None) -> Traced:
+def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> Traced:
     """Records one step. Without `loss_fn`: the forward pass alone, without gradients.
 
-    The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` likewise. Raises
-    `ExportError` if the model can't be traced.
+    The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` (a tuple, a dictionary
+    or one tensor) likewise. Raises `ExportError` if the model can't be traced.
     """
-    tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(sample_inputs)]
-    mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
-    inputs = pytree.tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), tuple(sample_inputs))
+    leaves = pytree.tree_leaves(sample_inputs)
+    mode = detect_fake_mode([*model.parameters(), *model.buffers(), *leaves])
+    mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+    inputs = pytree.tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), sample_inputs)
+    if not isinstance(inputs, (tuple, list, dict)):
+        inputs = (inputs,)
+    names = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(inputs)[0]]
+    operands = ((), dict(inputs)) if isinstance(inputs, dict) else (tuple(inputs), {})
     step = Step(model, loss_fn)
     step.training = model.training
-    grad = torch.enable_grad() if loss_fn is not None else torch.no_grad()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(grad)
+        stack.enter_context(torch.no_grad() if loss_fn is None else torch.enable_grad())
         stack.enter_context(mode)
         stack.enter_context(module_names(model))
+        stack.enter_context(traceback.preserve_node_meta())
         try:
-            joint = aot_export_joint_with_descriptors(stack, step, inputs)
+            try:
+                joint = aot_export_joint_with_descriptors(stack, step, operands)
+            except DataDependentOutputException:
+                # Some models look at contents only where they may: they ask whether they are being compiled.
+                stack.enter_context(mock.patch.object(torch.compiler, "_is_compiling_flag", True))
+                joint = aot_export_joint_with_descriptors(stack, step, operands)
         except ExportError:
             raise
         except Exception as error:
             first = str(error).strip().split("\n")[0]
             raise ExportError(
                 f"the model can't be traced: `{type(error).__name__}: {first}`\n"
-                "hint: the model must run with these sample inputs, and must not look at tensors' contents "
-                "(`.item()`, `if x.sum() > 0`) or call kernels PyTorch does not know"
+                "hint: it must run with these sample inputs, and must not look at tensors' contents "
+                "(`.item()`, `if x.sum() > 0`)"
             ) from error
     graph = joint.graph_module
-    return Traced(list(graph.graph.nodes), graph, loss_fn is not None)
+    return Traced(list(graph.graph.nodes), graph, [f"input{name}" for name in names])
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -105,13 +117,29 @@ def building() -> Iterator[None]:
     """While it lasts, new modules are made of fake tensors, and `torch.nn.init` leaves weights as they are.
 
     Weights have no contents, so there is nothing to initialise, and some initialisers look at what they made.
+    `module.to(dtype)` replaces parameters, because PyTorch can't convert fake ones in place.
     """
+    converted: dict[torch.Tensor, torch.Tensor] = {}
+
+    def convert(module: torch.nn.Module, fn: Callable[..., torch.Tensor], recurse: bool = True) -> torch.nn.Module:
+        for child in module.children() if recurse else ():
+            child._apply(fn)
+        for key, old in module._parameters.items():
+            if old is not None and old not in converted:
+                converted[old] = torch.nn.Parameter(fn(old.detach()), old.requires_grad)
+            module._parameters[key] = converted.get(old)
+        for key, old in module._buffers.items():
+            if old is not None and old not in converted:
+                converted[old] = fn(old)
+            module._buffers[key] = converted.get(old)
+        return module
+
     names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
     saved = {name: getattr(torch.nn.init, name) for name in names}
     try:
         for name in names:
             setattr(torch.nn.init, name, lambda tensor, *args, **kwargs: tensor)
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with mock.patch.object(torch.nn.Module, "_apply", convert), FakeTensorMode(allow_non_fake_inputs=True):
             yield
     finally:
         for name, function in saved.items():

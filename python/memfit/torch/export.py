@@ -36,8 +36,7 @@ def capture(
     _update.check_optimizer(optimizer)
     if optimizer is not None and loss_fn is None:
         raise ExportError(f"optimizer `{optimizer}` needs gradients, and there is no `loss_fn`\nhint: pass both, or none")
-    inputs = tuple(sample_inputs) if isinstance(sample_inputs, (tuple, list)) else (sample_inputs,)
-    traced = _trace.trace(model, inputs, loss_fn)
+    traced = _trace.trace(model, sample_inputs, loss_fn)
     origin = origin or f"memfit.torch.export, optimizer={optimizer!r} ({versions()})"
     return _lower.lower(traced, name or type(model).__name__, origin, optimizer)
 
@@ -54,9 +53,9 @@ def export(
 ) -> Graph:
     """Writes one step of `model` to `path` as `memfit-graph/1`, and returns the graph.
 
-    `sample_inputs` are the tensors of one batch (a tuple, or one tensor). `loss_fn(model, *sample_inputs)` returns
-    the loss, or a tuple of the loss and further outputs; without it, the graph is the forward pass without
-    gradients. `optimizer` is `sgd`, `momentum`, `adamw`, or `None`: then the gradients are results. `path` ends in
+    `sample_inputs` are the tensors of one batch: a tuple, a dictionary of keyword arguments, or one tensor.
+    `loss_fn(model, *sample_inputs)` (or `**`) returns the loss, or a tuple of the loss and further outputs; without
+    it, the graph is the forward pass without gradients. `optimizer` is `sgd`, `momentum`, `adamw`, or `None`: then the gradients are results. `path` ends in
     `.json`, or `.json.zst` (needs Python 3.14 or the package `zstandard`).
 
     The model may be real, on the `meta` device, or made under a `FakeTensorMode`; nothing is computed. Whether it

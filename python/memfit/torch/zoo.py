@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from ._graph import ExportError
 from ._trace import Loss
 
-Example = tuple[torch.nn.Module, tuple[torch.Tensor, ...], Loss]
+Example = tuple[torch.nn.Module, Any, Loss]
 """A model, one batch of inputs (with targets, where it is trained), and how to get the loss."""
 
 
@@ -44,9 +44,9 @@ def next_token(model: torch.nn.Module, words: torch.Tensor, targets: torch.Tenso
     return F.cross_entropy(model(words).flatten(0, 1), targets.flatten())
 
 
-def with_labels(model: torch.nn.Module, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The loss a model of transformers computes itself."""
-    return model(input_ids=words, labels=labels).loss
+def own_loss(model: torch.nn.Module, **inputs: torch.Tensor) -> torch.Tensor:
+    """The loss that a model of transformers computes itself."""
+    return model(**inputs).loss
 
 
 def inception_loss(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -86,18 +86,26 @@ def _decoder(batch: int, sequence: int, infer: bool) -> Example:
 def _gpt2(batch: int, sequence: int, infer: bool) -> Example:
     t = _package("transformers")
     config = t.GPT2Config(use_cache=False, attn_implementation="eager")
-    return t.GPT2LMHeadModel(config), _words(batch, sequence, infer), with_labels
+    inputs = _tokens(batch, sequence, infer)
+    # Without a mask, transformers looks at the contents of the positions; with one, it need not.
+    inputs["attention_mask"] = torch.ones(batch, sequence, dtype=torch.int64)
+    return t.GPT2LMHeadModel(config), inputs, own_loss
 
 
 def _bert(batch: int, sequence: int, infer: bool) -> Example:
     t = _package("transformers")
     config = t.BertConfig(attn_implementation="eager")
-    return t.BertForMaskedLM(config), _words(batch, sequence, infer), with_labels
+    return t.BertForMaskedLM(config), _tokens(batch, sequence, infer), own_loss
 
 
 def _words(batch: int, sequence: int, infer: bool) -> tuple[torch.Tensor, ...]:
     words = torch.zeros(batch, sequence, dtype=torch.int64)
     return (words,) if infer else (words, torch.zeros(batch, sequence, dtype=torch.int64))
+
+
+def _tokens(batch: int, sequence: int, infer: bool) -> dict[str, torch.Tensor]:
+    names = ["input_ids"] if infer else ["input_ids", "labels"]
+    return {name: torch.zeros(batch, sequence, dtype=torch.int64) for name in names}
 
 
 def _package(name: str) -> Any:
