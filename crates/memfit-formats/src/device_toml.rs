@@ -10,6 +10,9 @@ use serde::{Deserialize, Deserializer};
 
 use crate::FormatError;
 
+/// The longest device file, in bytes.
+const MAX_BYTES: usize = 1 << 20;
+
 /// A device that memfit knows by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preset {
@@ -50,6 +53,9 @@ pub fn preset(name: &str) -> Option<Device> {
 /// If it is not TOML, a key is unknown or missing, a figure has the wrong unit, is not finite or not positive, or the
 /// alignment is not a power of two. The error names the key, and the line where it is known.
 pub fn read(text: &str) -> Result<Device, FormatError> {
+    if text.len() > MAX_BYTES {
+        return Err(FormatError::new("", format!("a device file of more than {MAX_BYTES} bytes")));
+    }
     let device: DeviceToml = toml::from_str(text).map_err(|error| refuse(text, &error))?;
     device.check().map(|preset| preset.device)
 }

@@ -1,7 +1,7 @@
 //! `memfit-graph/1`: a graph as JSON, plain or compressed with Zstandard. The schema is in `docs/graph-json.md`.
 //!
 //! Values and ops go one by one from the text into a [`GraphBuilder`], which checks them. Time and space are
-//! linear in the file, apart from ops with thousands of operands, which the builder compares pairwise.
+//! linear in the file, apart from ops with thousands of operands.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,9 @@ use crate::FormatError;
 use crate::json::{self, MAX_NAME, Object, for_each, is_default};
 
 const SCHEMA: &str = "memfit-graph/1";
-/// The most reads, writes, pairs or algorithms of one op, and the most dimensions of a value.
-const MAX_OPERANDS: usize = 1 << 16;
+/// The most reads, writes, pairs or algorithms of one op: the builder compares them pairwise.
+const MAX_OPERANDS: usize = 1 << 14;
+/// The most dimensions of a value.
 const MAX_RANK: usize = 64;
 
 #[derive(Deserialize)]

@@ -51,6 +51,27 @@ fn what_is_left_out_has_its_default() {
 }
 
 #[test]
+fn what_is_too_much_is_refused_in_few_words() {
+    let file = |name: &str, reads: &str, key: &str| {
+        let text = format!(
+            r#"{{"schema": "memfit-graph/1", "name": "", "values": [{{"bytes": 1, "role": "input"}}], "results": [],
+                "ops": [{{"name": "{name}", "kind": "", "reads": [{reads}], "writes": []{key}}}]}}"#
+        );
+        graph_json::read(text.as_bytes()).map_err(|error| error.to_string())
+    };
+    assert!(file("fused", &["0"; 1 << 14].join(","), "").is_ok());
+    let many = file("fused", &["0"; (1 << 14) + 1].join(","), "").unwrap_err();
+    assert_eq!(many, "ops[0]: op `fused`: `reads` has 16385 elements, more than 16384");
+    assert!(file(&"n".repeat(1 << 20), "", "").is_ok());
+    let long = file(&"n".repeat((1 << 20) + 1), "", "").unwrap_err();
+    assert!(long.ends_with("`name` is longer than 1048576 bytes") && long.len() < 200, "{long}");
+    for (reads, key) in [("1", String::new()), ("0", format!(r#", "{}": 1"#, "k".repeat(1 << 20)))] {
+        let quoted = file(&"é".repeat(1 << 19), reads, &key).unwrap_err();
+        assert!(quoted.len() < 3000, "{} bytes", quoted.len());
+    }
+}
+
+#[test]
 fn damage_is_refused_without_a_panic() {
     let good = graph_json::write(&small_graph());
     survives_every_flip_and_cut(&good, graph_json::read);
