@@ -1,2 +1,23 @@
-//! The memfit command.
-fn main() {}
+//! The `memfit` command: files, clocks and terminals around the front door of the `memfit` crate.
+
+mod args;
+mod commands;
+mod error;
+mod files;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    // A plan in the making is worth nothing half done, so an interrupt ends the process at once.
+    let handler = ctrlc::set_handler(|| std::process::exit(130));
+    debug_assert!(handler.is_ok(), "the handler is set once");
+    let args = args::Args::parse();
+    let mut output = output::Output::new(&args.common);
+    match commands::run(&args, &mut output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output.fail(&error),
+    }
+}

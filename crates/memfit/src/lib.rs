@@ -1,1 +1,46 @@
-//! memfit
+//! memfit makes deep-learning training and inference fit in a memory budget, exactly and provably.
+//!
+//! The front door: a [`Graph`] and a [`Goal`] go in, a [`Verified`] plan or a [`Failure`] comes out. A plan is
+//! a program (what runs in which order, when memory is given back) and a layout (an address for each buffer);
+//! it's only handed out after the judge has read it.
+//!
+//! ```
+//! use memfit::{Budget, Goal, Tools, input, plan};
+//!
+//! let file = br#"{
+//!     "schema": "memfit-graph/1", "name": "two ops",
+//!     "values": [{"name": "x", "bytes": 4096, "role": "input"}, {"name": "h", "bytes": 8192},
+//!                {"name": "y", "bytes": 4096, "role": "output"}],
+//!     "ops": [{"name": "up", "kind": "matmul", "reads": [0], "writes": [1]},
+//!             {"name": "down", "kind": "matmul", "reads": [1], "writes": [2]}],
+//!     "results": [2]
+//! }"#;
+//! let graph = input::graph(file, &input::Options::default())?;
+//! let device = input::device("H100")?;
+//! let planned = plan(&graph, &Goal::new(device, Budget::OfPeak(1.0)), &Tools::none())?;
+//! assert_eq!(planned.verified.peak().0, 12288);
+//! # Ok::<(), memfit::Failure>(())
+//! ```
+
+mod check;
+pub mod explain;
+mod failure;
+mod floor;
+mod goal;
+pub mod input;
+mod pipeline;
+mod placing;
+
+pub use check::{check, check_text};
+pub use explain::{Explanation, explain};
+pub use failure::{Failure, Infeasible, Witness};
+pub use floor::Floor;
+pub use goal::{BadBudget, Budget, Goal};
+pub use pipeline::{Planned, PlacerRow, Summary, Tools, plan};
+pub use placing::{PlaceGoal, Placed, place};
+
+pub use memfit_formats as formats;
+pub use memfit_ir as ir;
+pub use memfit_ir::{Bytes, Device, Graph, Nanos};
+pub use memfit_plan as strategies;
+pub use memfit_verify::{Rejected, Verified, Violation};

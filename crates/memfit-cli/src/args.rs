@@ -1,0 +1,172 @@
+//! What may stand on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use memfit::{Budget, Bytes};
+
+/// Makes deep-learning training and inference fit in a memory budget, exactly and provably
+#[derive(Debug, Parser)]
+#[command(name = "memfit", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "exit codes: 0 fits · 1 does not fit · 2 usage · 3 bad input · 4 plan and graph differ · \
+                        5 resources · 6 verification failed · 70 bug in memfit · 130 interrupted")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Options of every command
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct Common {
+    /// Print one JSON object instead of tables
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print less: only what was asked for, no tables around it
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Print more: seconds of each pass
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+    /// Start of every random sequence; the same seed gives the same plan on every machine
+    #[arg(long, global = true, default_value_t = 0, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Search for this long and return the best so far [default: a fixed amount of work]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) time_limit: Option<f64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('s').trim();
+    match number.parse::<f64>() {
+        Ok(seconds) if seconds.is_finite() && seconds > 0.0 => Ok(seconds),
+        _ => Err(format!("`{text}` is not a number of seconds")),
+    }
+}
+
+fn dim(text: &str) -> Result<(String, u64), String> {
+    let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let dim = parts.and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
+    dim.ok_or_else(|| format!("`{text}` is not `NAME=SIZE`"))
+}
+
+/// A graph file and how to read it
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct GraphArgs {
+    /// The graph: JSON (`memfit-graph/1`, plain or zstd), ONNX or text; `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) graph: PathBuf,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`; may be given several times
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(crate) dim: Vec<(String, u64)>,
+}
+
+/// Where the step runs and which means may be used
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct MeansArgs {
+    /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file
+    #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
+    pub(crate) device: String,
+    /// Strategy to use instead of the default: `order:NAME` or `place:NAME`; may be given several times
+    #[arg(long, value_name = "FAMILY:NAME")]
+    pub(crate) strategy: Vec<String>,
+    /// Order the ops run in, short for `--strategy order:NAME`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) order: Option<String>,
+    /// Placer that chooses offsets, short for `--strategy place:NAME`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) placer: Option<String>,
+    /// Never put an output over an input unless the graph demands it
+    #[arg(long)]
+    pub(crate) no_in_place: bool,
+    /// Never let two buffers share bytes over time
+    #[arg(long)]
+    pub(crate) no_co_share: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a plan that fits the budget, and verify it
+    Plan(PlanArgs),
+    /// Have the judge read a plan
+    Check(CheckArgs),
+    /// Show what holds the memory at the peak, and what would help
+    Explain(ExplainArgs),
+    /// Choose offsets for a list of buffers
+    Place(PlaceArgs),
+    /// List what memfit can do, with sources
+    Strategies,
+    /// Check that memfit works here
+    Doctor,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) graph: GraphArgs,
+    /// Device memory the step may use: `8GiB`, `60%` of the unconstrained peak, `floor+60%` [default: all of
+    /// the device]
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(crate) budget: Option<Budget>,
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+    /// Write the plan to this file (`.json` or `.json.zst`); `-` for standard output
+    #[arg(long, short, value_name = "PLAN", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckArgs {
+    /// The plan, as `memfit plan -o` wrote it; or a `.mfp` document, which brings its graph along
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) plan: PathBuf,
+    /// The graph it was made for
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) graph: Option<PathBuf>,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(crate) dim: Vec<(String, u64)>,
+    /// Hold the plan to this many bytes instead of the budget it names
+    #[arg(long, short, value_name = "SIZE")]
+    pub(crate) budget: Option<Bytes>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) graph: GraphArgs,
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+    /// List this many of the largest buffers, modules and ops
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(crate) top: usize,
+    /// Cut module paths to this many components
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) depth: usize,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlaceArgs {
+    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Bytes there are; without it the lowest layout is looked for
+    #[arg(long, short, value_name = "SIZE")]
+    pub(crate) capacity: Option<Bytes>,
+    /// Placer that chooses the offsets
+    #[arg(long, default_value = "best", value_name = "NAME")]
+    pub(crate) placer: String,
+    /// Every offset is a multiple of this many bytes
+    #[arg(long, default_value = "1", value_name = "SIZE")]
+    pub(crate) align: Bytes,
+    /// Write the rows with a column `offset` to this file; `-` for standard output
+    #[arg(long, short, value_name = "OUT.csv", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
+}

@@ -1,0 +1,45 @@
+//! One file is one command.
+
+mod check;
+mod completions;
+mod doctor;
+mod explain;
+mod place;
+mod plan;
+mod strategies;
+
+use memfit::{Budget, Goal};
+
+use crate::args::{Args, Command, MeansArgs};
+use crate::error::Error;
+use crate::files;
+use crate::output::Output;
+
+/// Runs the command that `args` name.
+pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
+    let seed = args.common.seed;
+    match &args.command {
+        Command::Plan(plan) => plan::run(plan, seed, output),
+        Command::Check(check) => check::run(check, output),
+        Command::Explain(explain) => explain::run(explain, seed, output),
+        Command::Place(place) => place::run(place, seed, output),
+        Command::Strategies => strategies::run(output),
+        Command::Doctor => doctor::run(output),
+        Command::Completions { shell } => completions::run(*shell, output),
+    }
+}
+
+/// The goal that the options state.
+fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result<Goal, Error> {
+    let mut goal = Goal::new(files::device(means)?, budget);
+    for strategy in &means.strategy {
+        goal = goal.with_strategy(strategy)?;
+    }
+    goal.order = means.order.clone().unwrap_or(goal.order);
+    goal.placer = means.placer.clone().unwrap_or(goal.placer);
+    goal.in_place = !means.no_in_place;
+    goal.co_share = !means.no_co_share;
+    goal.seed = seed;
+    goal.effort = output.effort();
+    Ok(goal)
+}

@@ -1,0 +1,65 @@
+//! `memfit place`: offsets for a list of buffers.
+
+use std::path::Path;
+
+use memfit::formats::csv;
+use memfit::{PlaceGoal, place};
+use serde_json::json;
+
+use crate::args::PlaceArgs;
+use crate::error::Error;
+use crate::files;
+use crate::output::{Output, grouped, table};
+
+pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Error> {
+    let bytes = files::read(&args.file)?;
+    let buffers = csv::read(&bytes).map_err(|error| files::about(&args.file, error.into()))?;
+    let goal = PlaceGoal {
+        capacity: args.capacity,
+        align: args.align.max(memfit::Bytes(1)),
+        placer: args.placer.clone(),
+        seed,
+        effort: output.effort(),
+    };
+    let placed = output.with_tools(|tools| place(&buffers, &goal, tools));
+    let placed = placed.map_err(|failure| files::about(&args.file, failure))?;
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &args.output {
+        files::write(path, &csv::write(&buffers, &placed.offsets))?;
+    }
+    output.passes();
+    if output.json {
+        let object = json!({
+            "schema": "memfit-place/1",
+            "status": "fits",
+            "strategy": format!("place:{}", goal.placer),
+            "buffers": buffers.len(),
+            "budget_bytes": args.capacity.map(|capacity| capacity.0),
+            "peak_bytes": placed.peak.0,
+            "live_peak_bytes": placed.live_peak.0,
+            "lower_bound_bytes": placed.lower_bound.0,
+            "naive_bytes": placed.naive.0,
+            "planning_seconds": placed.seconds,
+            "verified": true,
+            "seed": seed,
+        });
+        // With the rows on standard output there's no room for an object.
+        return if to_stdout { Ok(()) } else { output.object(&object) };
+    }
+    if to_stdout {
+        return Ok(());
+    }
+    let over = placed.peak.ratio(placed.lower_bound);
+    let mut text = String::new();
+    if !output.quiet {
+        let rows = vec![
+            vec!["buffers".into(), grouped(buffers.len()), String::new()],
+            vec!["without sharing".into(), placed.naive.to_string(), format!("{} B", placed.naive.0)],
+            vec!["lower bound".into(), placed.lower_bound.to_string(), format!("{} B", placed.lower_bound.0)],
+            vec![format!("place:{}", goal.placer), placed.peak.to_string(), format!("{} B", placed.peak.0)],
+        ];
+        text += &table(&[], &[], rows);
+    }
+    text += &format!("verified: {} B, {over:.4} × the lower bound, {:.3} s\n", placed.peak.0, placed.seconds);
+    output.print(&text)
+}

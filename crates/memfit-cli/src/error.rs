@@ -1,0 +1,69 @@
+//! How a command ends when it does not end well.
+
+use memfit::Failure;
+
+/// Anything that stops a command.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// What the front door says; `file` is the one it's about.
+    Failure {
+        /// Name of the file, as the user gave it.
+        file: Option<String>,
+        /// What it says.
+        failure: Failure,
+    },
+    /// A file can't be read.
+    Read(anyhow::Error),
+    /// A file can't be written.
+    Write(anyhow::Error),
+}
+
+impl Error {
+    /// The process's exit status.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Error::Failure { failure, .. } => failure.exit_code(),
+            Error::Read(_) => 3,
+            Error::Write(_) => 5,
+        }
+    }
+
+    /// The word for it in JSON.
+    pub(crate) fn status(&self) -> &'static str {
+        match self.exit_code() {
+            1 => "infeasible",
+            2 => "usage",
+            3 => "bad-input",
+            4 => "other-graph",
+            5 => "resources",
+            6 => "rejected",
+            _ => "bug",
+        }
+    }
+
+    /// The next step, if there is one.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Error::Failure { failure, .. } => failure.hint(),
+            Error::Read(_) | Error::Write(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Failure { file: Some(file), failure: failure @ (Failure::Input(_) | Failure::Rejected(_)) } => {
+                write!(f, "`{file}`: {failure}")
+            }
+            Error::Failure { failure, .. } => failure.fmt(f),
+            Error::Read(error) | Error::Write(error) => write!(f, "{error:#}"),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        Error::Failure { file: None, failure }
+    }
+}

@@ -1,0 +1,75 @@
+//! Reading and writing the files that the user names, and no others.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use memfit::{Device, Failure, Graph, formats, input};
+
+use crate::args::MeansArgs;
+use crate::error::Error;
+
+/// The most bytes that are read from a file; what they unpack to is capped by the readers.
+const MOST: u64 = 4 << 30;
+
+/// All bytes of `path`, or of standard input for `-`.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    let result = if path == Path::new("-") {
+        io::stdin().lock().take(MOST + 1).read_to_end(&mut bytes)
+    } else {
+        fs::File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
+    };
+    let read = result.with_context(|| format!("can't read `{}`", path.display())).map_err(Error::Read)?;
+    if read as u64 > MOST {
+        return Err(Error::Read(anyhow::anyhow!("`{}` is larger than 4 GiB", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// Writes `path`, or standard output for `-`: beside it first, then renamed, so that a file is whole or as it was.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let result = if path == Path::new("-") {
+        io::stdout().lock().write_all(bytes)
+    } else {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let beside = path.with_file_name(name);
+        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
+        if written.is_err() {
+            // Nothing more can be done about a file that can't be removed either.
+            drop(fs::remove_file(&beside));
+        }
+        written
+    };
+    result.with_context(|| format!("can't write `{}`", path.display())).map_err(Error::Write)
+}
+
+/// Bytes as the ending of `path` asks for: compressed for `.zst`.
+pub(crate) fn packed(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
+    if path.extension().is_some_and(|ending| ending == "zst") { formats::compress(&bytes) } else { bytes }
+}
+
+/// The graph in `path`.
+pub(crate) fn graph(path: &Path, dims: &[(String, u64)]) -> Result<Graph, Error> {
+    let options = input::Options { dims: dims.iter().cloned().collect() };
+    let bytes = read(path)?;
+    input::graph(&bytes, &options).map_err(|failure| about(path, failure))
+}
+
+/// `failure`, which is about the file at `path`.
+pub(crate) fn about(path: &Path, failure: Failure) -> Error {
+    Error::Failure { file: Some(path.display().to_string()), failure }
+}
+
+/// The device that `--device` names.
+pub(crate) fn device(means: &MeansArgs) -> Result<Device, Error> {
+    let is_file = means.device.ends_with(".toml") || means.device.contains(['/', '\\']);
+    if !is_file {
+        return Ok(input::device(&means.device)?);
+    }
+    let path = PathBuf::from(&means.device);
+    let bytes = read(&path)?;
+    input::device_file(&String::from_utf8_lossy(&bytes)).map_err(|failure| about(&path, failure))
+}

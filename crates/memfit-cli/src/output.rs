@@ -1,0 +1,205 @@
+//! Tables for people, objects for machines, progress for terminals.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::ProgressBar;
+use memfit::{Failure, Tools};
+use owo_colors::OwoColorize as _;
+use serde_json::{Value, json};
+
+use crate::args::Common;
+use crate::error::Error;
+
+/// Where results go, and in which form.
+pub(crate) struct Output {
+    /// One JSON object on standard output.
+    pub(crate) json: bool,
+    /// Only what was asked for.
+    pub(crate) quiet: bool,
+    /// Seconds of each pass.
+    pub(crate) verbose: bool,
+    started: Instant,
+    limit: Option<f64>,
+    spinner: ProgressBar,
+    passes: Mutex<Vec<(String, f64)>>,
+}
+
+impl Output {
+    pub(crate) fn new(common: &Common) -> Output {
+        let show = std::io::stderr().is_terminal() && !common.quiet;
+        let spinner = if show { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        Output {
+            json: common.json,
+            quiet: common.quiet,
+            verbose: common.verbose,
+            started: Instant::now(),
+            limit: common.time_limit,
+            spinner,
+            passes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Runs `work` with this terminal's clock, time limit and progress display.
+    pub(crate) fn with_tools<T>(&self, work: impl FnOnce(&Tools<'_>) -> T) -> T {
+        let now = || self.started.elapsed().as_secs_f64();
+        let stop = || self.limit.is_some_and(|limit| now() > limit);
+        let progress = |pass: &str| {
+            self.spinner.set_message(pass.to_owned());
+            if let Ok(mut passes) = self.passes.lock() {
+                passes.push((pass.to_owned(), now()));
+            }
+        };
+        work(&Tools { now: &now, stop: &stop, progress: &progress })
+    }
+
+    /// How much work searches do: under a time limit as much as it allows.
+    pub(crate) fn effort(&self) -> u32 {
+        if self.limit.is_some() { u32::MAX } else { 1 }
+    }
+
+    /// Prints `text` to standard output.
+    pub(crate) fn print(&self, text: &str) -> Result<(), Error> {
+        self.spinner.finish_and_clear();
+        let mut out = anstream::stdout().lock();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        match written {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            other => other.context("can't write to standard output").map_err(Error::Write),
+        }
+    }
+
+    /// Prints a JSON object.
+    pub(crate) fn object(&self, object: &Value) -> Result<(), Error> {
+        self.print(&format!("{object:#}\n"))
+    }
+
+    /// Prints `text` to standard error.
+    pub(crate) fn note(&self, text: &str) {
+        self.spinner.finish_and_clear();
+        // A note that can't be shown is not worth failing for.
+        drop(anstream::stderr().lock().write_all(text.as_bytes()));
+    }
+
+    /// Seconds of each pass, for `-v`.
+    pub(crate) fn passes(&self) {
+        if !self.verbose {
+            return;
+        }
+        let end = self.started.elapsed().as_secs_f64();
+        let Ok(passes) = self.passes.lock() else { return };
+        for (at, (pass, start)) in passes.iter().enumerate() {
+            let until = passes.get(at + 1).map_or(end, |(_, next)| *next);
+            self.note(&format!("{pass:<16}{:>9.3} s\n", until - start));
+        }
+    }
+
+    /// Says what went wrong and what to do next.
+    pub(crate) fn fail(&self, error: &Error) -> ExitCode {
+        if self.json {
+            let printed = self.object(&self.error_object(error));
+            debug_assert!(printed.is_ok() || printed.is_err(), "there is nobody left to tell");
+        }
+        let red = "error".red().bold().to_string();
+        let mut text = format!("{red}: {error}\n");
+        if let Error::Failure { failure: Failure::Bug { replay, .. }, .. } = error {
+            let path = std::env::temp_dir().join(format!("memfit-bug-{}.mfp", std::process::id()));
+            match std::fs::write(&path, replay) {
+                Ok(()) => text += &format!("  replay file: {}\n", path.display()),
+                Err(error) => text += &format!("  no replay file: {error}\n"),
+            }
+        }
+        if let Some(hint) = error.hint() {
+            text += &format!("\n{}: {hint}\n", "hint".cyan().bold());
+        }
+        self.note(&text);
+        ExitCode::from(error.exit_code())
+    }
+
+    fn error_object(&self, error: &Error) -> Value {
+        let mut object = json!({
+            "schema": "memfit-result/1",
+            "status": error.status(),
+            "error": error.to_string(),
+            "hint": error.hint(),
+            "exit_code": error.exit_code(),
+        });
+        if let Error::Failure { failure: Failure::Infeasible(why), .. } = error {
+            object["budget_bytes"] = why.budget.0.into();
+            object["needed_bytes"] = why.needed.0.into();
+            object["floor_bytes"] = why.floor.0.into();
+            object["lower_bound_bytes"] = why.floor.0.into();
+            object["proved"] = why.proved.into();
+            object["verified"] = false.into();
+            if let Some(witness) = &why.witness {
+                let operands = |list: &[(String, memfit::Bytes)]| -> Vec<Value> {
+                    list.iter().map(|(name, bytes)| json!({"value": name, "bytes": bytes.0})).collect()
+                };
+                object["witness"] = json!({
+                    "op": witness.op,
+                    "name": witness.name,
+                    "kind": witness.kind,
+                    "reads": operands(&witness.reads),
+                    "writes": operands(&witness.writes),
+                    "workspace_bytes": witness.workspace.0,
+                    "resident_bytes": witness.resident.0,
+                });
+            }
+        }
+        if let Error::Failure { failure: Failure::Rejected(rejected) | Failure::Bug { rejected, .. }, .. } = error {
+            let rows = rejected.violations.iter().map(|violation| {
+                json!({
+                    "rule": violation.rule.to_string(),
+                    "step": violation.step,
+                    "message": violation.message,
+                })
+            });
+            object["violations"] = rows.collect();
+            object["verified"] = false.into();
+        }
+        object
+    }
+}
+
+/// A table without lines; all columns but the first and those of `left` stand to the right.
+pub(crate) fn table(head: &[&str], left: &[usize], rows: Vec<Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    if !head.is_empty() {
+        table.set_header(head.iter().map(|cell| clean(cell)));
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|cell| clean(cell)));
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        if at > 0 && !left.contains(&at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let lines = table.to_string();
+    lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// `text` without control characters: names come from files, and a terminal obeys them.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// 12345678 as `12,345,678`.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}

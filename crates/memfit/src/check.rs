@@ -1,0 +1,52 @@
+//! The judge alone, over a plan from a file.
+
+use memfit_formats::plan_json::{self, PlanFile};
+use memfit_ir::{Bytes, Graph, text};
+use memfit_verify::{Rejected, Rule, Verified, Violation, verify};
+
+use crate::Failure;
+
+/// Reads a plan file and has the judge read the plan; what the file claims of its peak must be true.
+/// `budget` replaces the budget that the file names.
+///
+/// # Errors
+///
+/// [`Failure::Input`] for a damaged file, [`Failure::OtherGraph`], [`Failure::Rejected`].
+pub fn check(file: &[u8], graph: &Graph, budget: Option<Bytes>) -> Result<(PlanFile, Verified), Failure> {
+    let file = plan_json::read(file)?;
+    let digest = graph.digest();
+    if file.plan.graph != digest {
+        return Err(Failure::OtherGraph { plan: file.plan.graph.to_string(), graph: digest.to_string() });
+    }
+    let mut limits = file.header.limits();
+    let Some(arena) = limits.banks.first_mut() else {
+        let error = memfit_formats::FormatError::new("banks", "a plan needs at least one bank");
+        return Err(error.into());
+    };
+    arena.capacity = budget.unwrap_or(arena.capacity.min(file.header.budget));
+    let verified = verify(graph, &limits, file.plan.clone()).map_err(Failure::Rejected)?;
+    let peak = verified.peak().round_up(limits.banks[0].align);
+    if peak != file.header.peak {
+        let message = format!("the file claims a peak of {} B, it is {} B", file.header.peak.0, peak.0);
+        let violation = Violation { rule: Rule::Place, step: None, message };
+        return Err(Failure::Rejected(Rejected { violations: vec![violation] }));
+    }
+    Ok((file, verified))
+}
+
+/// Reads a document in text form that has limits, a graph and a plan, and has the judge read the plan.
+///
+/// # Errors
+///
+/// [`Failure::Input`] for text that can't be read or lacks a section, [`Failure::Rejected`].
+pub fn check_text(bytes: &[u8]) -> Result<Verified, Failure> {
+    let missing = |what: &str| memfit_formats::FormatError::new("", format!("no `{what}` section"));
+    let document = text::parse(bytes).map_err(|error| {
+        let place = format!("line {}, column {}", error.line, error.column);
+        memfit_formats::FormatError::new(place, error.message)
+    })?;
+    let graph = document.graph.ok_or_else(|| missing("graph"))?;
+    let limits = document.limits.ok_or_else(|| missing("limits"))?;
+    let plan = document.plan.ok_or_else(|| missing("plan"))?;
+    verify(&graph, &limits, plan).map_err(Failure::Rejected)
+}

@@ -1,0 +1,172 @@
+//! The kinds of error that are never mixed: the user's call, the user's file, a budget that is too small, a
+//! plan that doesn't fit its graph or its limits, and our own bug.
+
+use memfit_formats::FormatError;
+use memfit_ir::Bytes;
+use memfit_verify::Rejected;
+
+/// The op whose working set sets the floor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    /// Index of the op.
+    pub op: u32,
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// What it reads and does not give up in place: name and bytes.
+    pub reads: Vec<(String, Bytes)>,
+    /// What it writes: name and bytes.
+    pub writes: Vec<(String, Bytes)>,
+    /// Its scratch memory.
+    pub workspace: Bytes,
+    /// Persistent storages that it doesn't touch, but that are in memory while it runs.
+    pub resident: Bytes,
+}
+
+/// Why a budget is too small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Infeasible {
+    /// The budget.
+    pub budget: Bytes,
+    /// The smallest budget that the strategies at hand can do with.
+    pub needed: Bytes,
+    /// No plan with these means fits below this.
+    pub floor: Bytes,
+    /// Whether the budget is below the floor: then no strategy can help.
+    pub proved: bool,
+    /// The step that forces the floor.
+    pub witness: Option<Witness>,
+}
+
+/// Why there is no result. [`Failure::exit_code`] is the contract of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The call makes no sense: an unknown name, options that contradict each other.
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// The next step.
+        hint: String,
+    },
+    /// A file was refused.
+    Input(FormatError),
+    /// The budget is too small.
+    Infeasible(Box<Infeasible>),
+    /// A plan was made for another graph.
+    OtherGraph {
+        /// Digest in the plan.
+        plan: String,
+        /// Digest of the graph.
+        graph: String,
+    },
+    /// A plan that was handed in is wrong.
+    Rejected(Rejected),
+    /// Our own plan is wrong: a bug.
+    Bug {
+        /// The pass whose result the judge refused.
+        pass: String,
+        /// What the judge says.
+        rejected: Rejected,
+        /// Graph, limits and plan in text form, to be attached to a report.
+        replay: String,
+    },
+}
+
+impl Failure {
+    /// An error in the call.
+    #[must_use]
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// The process's exit status.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Infeasible(_) => 1,
+            Failure::Usage { .. } => 2,
+            Failure::Input(_) => 3,
+            Failure::OtherGraph { .. } => 4,
+            Failure::Rejected(_) => 6,
+            Failure::Bug { .. } => 70,
+        }
+    }
+
+    /// The next step for the user, if there is one.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Failure::Usage { hint, .. } => Some(hint.clone()),
+            Failure::Input(error) => error.hint.clone(),
+            Failure::Infeasible(infeasible) => {
+                let floor = if infeasible.floor < infeasible.needed {
+                    format!("; proved: no strategy fits below `{}` ({} B)", infeasible.floor, infeasible.floor.0)
+                } else {
+                    String::new()
+                };
+                Some(format!("`--budget {}` is enough{floor}", infeasible.needed.0))
+            }
+            Failure::OtherGraph { .. } => Some("plan this graph again, or name the graph the plan was made for".into()),
+            Failure::Rejected(_) => Some("do not run this plan; make a new one with `memfit plan`".into()),
+            Failure::Bug { .. } => Some("this is a bug in memfit; please report it with the replay file".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Usage { message, .. } => f.write_str(message),
+            Failure::Input(error) => error.fmt(f),
+            Failure::Infeasible(infeasible) => infeasible.fmt(f),
+            Failure::OtherGraph { plan, graph } => {
+                write!(f, "the plan was made for another graph: it names `{plan}`, this is `{graph}`")
+            }
+            Failure::Rejected(rejected) => write!(f, "the plan is wrong\n{rejected}"),
+            Failure::Bug { pass, rejected, .. } => {
+                write!(f, "the judge refuses the plan that `{pass}` made\n{rejected}")
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no plan fits `{}`", self.budget)?;
+        let Some(witness) = &self.witness else {
+            return write!(f, ": the values that must be there at the end need `{}`", self.floor);
+        };
+        let Witness { name, kind, .. } = witness;
+        if self.proved {
+            write!(f, ": step `{name}` ({kind}) alone needs `{}`", self.floor)?;
+        } else {
+            write!(f, ": the best plan needs `{}`; the largest step is `{name}` ({kind})", self.needed)?;
+        }
+        let list = |operands: &[(String, Bytes)]| {
+            let shown: Vec<String> = operands.iter().map(|(name, bytes)| format!("%{name} `{bytes}`")).collect();
+            shown.join(", ")
+        };
+        if !witness.reads.is_empty() {
+            write!(f, "\n    reads     {}", list(&witness.reads))?;
+        }
+        if !witness.writes.is_empty() {
+            write!(f, "\n    writes    {}", list(&witness.writes))?;
+        }
+        if witness.workspace > Bytes::ZERO {
+            write!(f, "\n    workspace `{}`", witness.workspace)?;
+        }
+        if witness.resident > Bytes::ZERO {
+            write!(f, "\n    beside    parameters, state and constants `{}`", witness.resident)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<FormatError> for Failure {
+    fn from(error: FormatError) -> Failure {
+        Failure::Input(error)
+    }
+}

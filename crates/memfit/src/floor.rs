@@ -1,0 +1,109 @@
+//! The floor: what no plan that keeps persistent storages on the device can go below.
+
+use memfit_ir::{Bytes, Graph, OpId, ValueId};
+
+use crate::failure::Witness;
+
+/// Persistent bytes plus the largest single-op working set, and the op that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// Bytes, each buffer rounded up to the alignment.
+    pub bytes: Bytes,
+    /// Bytes of the persistent storages alone.
+    pub persistent: Bytes,
+    /// The op, unless what must be there at the end needs more than any op.
+    pub op: Option<OpId>,
+}
+
+impl Floor {
+    /// The floor of `graph` with buffers aligned to `align`. Time O(operands log operands).
+    #[must_use]
+    pub fn of(graph: &Graph, align: Bytes) -> Floor {
+        let size = |value: ValueId| graph.value(value).size.round_up(align);
+        // A persistent storage has one version in memory at a time.
+        let mut lasting = vec![false; graph.value_count()];
+        let mut persistent = Bytes::ZERO;
+        for id in graph.value_ids() {
+            let value = graph.value(id);
+            if value.producer.is_none() && value.role.is_persistent() {
+                lasting[id.index()] = true;
+                persistent += size(id);
+            }
+        }
+        for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
+            lasting[pair.output.index()] |= lasting[pair.input.index()];
+        }
+        let mut largest = (Bytes::ZERO, None);
+        for id in graph.op_ids() {
+            let set = working_set(graph, id, align, &lasting);
+            if set > largest.0 || largest.1.is_none() {
+                largest = (set, Some(id));
+            }
+        }
+        let kept: Bytes =
+            graph.results().iter().filter(|value| !lasting[value.index()]).map(|&value| size(value)).sum();
+        let op = if kept > largest.0 { None } else { largest.1 };
+        Floor { bytes: persistent + kept.max(largest.0), persistent, op }
+    }
+
+    /// The op that forces the floor, with its operands.
+    #[must_use]
+    pub fn witness(&self, graph: &Graph) -> Option<Witness> {
+        let id = self.op?;
+        let op = graph.op(id);
+        let named = |values: &[ValueId]| -> Vec<(String, Bytes)> {
+            let mut seen: Vec<ValueId> = Vec::new();
+            for &value in values {
+                if !seen.contains(&value) {
+                    seen.push(value);
+                }
+            }
+            seen.iter().map(|&v| (label(graph, v), graph.value(v).size)).collect()
+        };
+        let touched: Bytes = op
+            .reads
+            .iter()
+            .enumerate()
+            .filter(|(at, value)| graph.value(**value).role.is_persistent() && !op.reads[..*at].contains(value))
+            .map(|(_, value)| graph.value(*value).size)
+            .sum();
+        Some(Witness {
+            op: id.0,
+            name: op.name.to_owned(),
+            kind: op.kind.to_owned(),
+            reads: named(op.reads),
+            writes: named(op.writes),
+            workspace: op.workspace,
+            resident: self.persistent.saturating_sub(touched),
+        })
+    }
+}
+
+/// A value's name, or its id where it has none.
+pub(crate) fn label(graph: &Graph, value: ValueId) -> String {
+    let name = graph.value(value).name;
+    if name.is_empty() { value.to_string() } else { name.to_owned() }
+}
+
+/// Bytes that op `id` needs beside the persistent storages: its other operands, an output that may go over an
+/// input counted once, and the least workspace of its algorithms.
+fn working_set(graph: &Graph, id: OpId, align: Bytes, lasting: &[bool]) -> Bytes {
+    let op = graph.op(id);
+    let mut values: Vec<ValueId> = op.reads.iter().chain(op.writes).copied().collect();
+    values.sort_unstable();
+    values.dedup();
+    let size = |value: ValueId| graph.value(value).size.round_up(align);
+    let all: Bytes = values.iter().filter(|value| !lasting[value.index()]).map(|&value| size(value)).sum();
+    let mut shared = Bytes::ZERO;
+    for (at, &output) in op.writes.iter().enumerate() {
+        // One input serves one output; which is taken by which changes nothing in sizes, pair by pair equal,
+        // so counting each output that has any pair is a bound from below.
+        let own = |value: ValueId| !lasting[value.index()];
+        let paired = op.reuses.iter().any(|pair| pair.output == output && own(output) && own(pair.input));
+        if paired && !op.writes[..at].contains(&output) {
+            shared += size(output);
+        }
+    }
+    let scratch = op.algorithms.iter().map(|a| a.workspace).chain([op.workspace]).min().unwrap_or_default();
+    all.saturating_sub(shared) + scratch.round_up(align)
+}

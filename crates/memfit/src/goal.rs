@@ -1,0 +1,159 @@
+//! What the user wants: a budget, and which means may be used.
+
+use std::fmt;
+use std::str::FromStr;
+
+use memfit_ir::{Bytes, Device};
+
+use crate::Failure;
+
+/// How much device memory a plan may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Budget {
+    /// All of the device's memory.
+    #[default]
+    Device,
+    /// That many bytes.
+    Bytes(Bytes),
+    /// A fraction of the unconstrained peak: `0.6` for `60%`.
+    OfPeak(f64),
+    /// `floor + fraction × (peak − floor)`, where the floor is the persistent bytes plus the largest
+    /// single-op working set: `0.6` for `floor+60%`.
+    AboveFloor(f64),
+}
+
+impl Budget {
+    /// The budget in bytes, rounded down; `floor` and `peak` are those of the graph at hand.
+    #[must_use]
+    pub fn resolve(self, device: &Device, floor: Bytes, peak: Bytes) -> Bytes {
+        match self {
+            Budget::Device => device.memory,
+            Budget::Bytes(bytes) => bytes,
+            Budget::OfPeak(fraction) => share(peak, fraction),
+            Budget::AboveFloor(fraction) => floor + share(peak.saturating_sub(floor), fraction),
+        }
+    }
+}
+
+/// `fraction` of `bytes`, rounded down, exact where `fraction` is 1.
+fn share(bytes: Bytes, fraction: f64) -> Bytes {
+    if fraction == 1.0 {
+        return bytes;
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+    Bytes((bytes.0 as f64 * fraction) as u64)
+}
+
+/// A budget that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a budget: write a size (`8GiB`), a share of the peak (`60%`) or of what lies above the floor (`floor+60%`)")]
+pub struct BadBudget(String);
+
+impl FromStr for Budget {
+    type Err = BadBudget;
+
+    fn from_str(text: &str) -> Result<Budget, BadBudget> {
+        let bad = || BadBudget(text.to_owned());
+        let percent = |number: &str| {
+            let share: f64 = number.trim().parse().map_err(|_| bad())?;
+            let plausible = (0.0..=10_000.0).contains(&share);
+            if plausible { Ok(share / 100.0) } else { Err(bad()) }
+        };
+        let trimmed = text.trim();
+        match trimmed.strip_suffix('%') {
+            Some(number) => match number.trim().strip_prefix("floor+") {
+                Some(above) => percent(above).map(Budget::AboveFloor),
+                None => percent(number).map(Budget::OfPeak),
+            },
+            None if trimmed == "floor" => Ok(Budget::AboveFloor(0.0)),
+            None => trimmed.parse().map(Budget::Bytes).map_err(|_| bad()),
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Budget::Device => f.write_str("all of the device"),
+            Budget::Bytes(bytes) => bytes.fmt(f),
+            Budget::OfPeak(share) => write!(f, "{} %", share * 100.0),
+            Budget::AboveFloor(share) => write!(f, "floor + {} %", share * 100.0),
+        }
+    }
+}
+
+/// What a plan is made for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// Device memory it may use.
+    pub budget: Budget,
+    /// Where it runs.
+    pub device: Device,
+    /// Name of the order, see `memfit strategies`.
+    pub order: String,
+    /// Name of the placer.
+    pub placer: String,
+    /// Whether an output may take over an input's bytes where the graph permits it but doesn't demand it.
+    pub in_place: bool,
+    /// Whether buffers that are not live together may share bytes.
+    pub co_share: bool,
+    /// Start of every random sequence.
+    pub seed: u64,
+    /// How much work searches do, in multiples of their default.
+    pub effort: u32,
+}
+
+impl Goal {
+    /// The default means on `device`.
+    #[must_use]
+    pub fn new(device: Device, budget: Budget) -> Goal {
+        Goal {
+            budget,
+            device,
+            order: "best".to_owned(),
+            placer: "best".to_owned(),
+            in_place: true,
+            co_share: true,
+            seed: 0,
+            effort: 1,
+        }
+    }
+
+    /// The same goal with strategies as the command line names them: `order:NAME`, `place:NAME`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] where family or name is unknown; it lists the names that are known.
+    pub fn with_strategy(mut self, strategy: &str) -> Result<Goal, Failure> {
+        match strategy.split_once(':') {
+            Some(("order", name)) => name.clone_into(&mut self.order),
+            Some(("place", name)) => name.clone_into(&mut self.placer),
+            _ => {
+                let message = format!("`{strategy}` is not a strategy");
+                return Err(Failure::usage(message, "write `order:NAME` or `place:NAME`; `memfit strategies` lists them"));
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_read_and_resolve() {
+        let device = memfit_formats::device_toml::preset("H100").unwrap();
+        let resolve = |text: &str| {
+            text.parse::<Budget>().unwrap().resolve(&device, Bytes(400), Bytes(1000))
+        };
+        assert_eq!(resolve("60%"), Bytes(600));
+        assert_eq!(resolve("floor+50%"), Bytes(700));
+        assert_eq!(resolve("floor"), Bytes(400));
+        assert_eq!(resolve("1.5 KiB"), Bytes(1536));
+        for bad in ["", "%", "-1%", "60", "nan%", "floor-10%", "10%%", "8 GiBs"] {
+            let read = bad.parse::<Budget>();
+            assert!(read.is_err() || bad == "60", "{bad}: {read:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What users hand in: graphs in any format memfit reads, devices by name.
+
+use std::collections::BTreeMap;
+
+use memfit_formats::{FormatError, device_toml, graph_json};
+use memfit_ir::{Device, Graph, text};
+
+use crate::Failure;
+
+/// How to read a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Sizes of symbolic dimensions of ONNX models: `batch` → 8.
+    pub dims: BTreeMap<String, u64>,
+}
+
+/// Reads a graph: `memfit-graph/1` JSON, plain or zstd; the text form (`.mfg`); or an ONNX model. The format
+/// is found from the bytes.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the place in the file.
+pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let is_json = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || first == Some(&b'{');
+    let is_text = [&b"graph"[..], b"limits", b";"].iter().any(|start| bytes.trim_ascii_start().starts_with(start));
+    if (is_json || is_text) && !options.dims.is_empty() {
+        return Err(Failure::usage("`--dim` is for ONNX models", "this graph has its sizes already: leave it out"));
+    }
+    if is_json {
+        return Ok(graph_json::read(bytes)?);
+    }
+    if is_text {
+        let document = text::parse(bytes).map_err(|error| {
+            FormatError::new(format!("line {}, column {}", error.line, error.column), error.message)
+        })?;
+        return document.graph.ok_or_else(|| FormatError::new("", "no `graph` section").into());
+    }
+    Err(FormatError::new("", "not a graph").into())
+}
+
+/// The preset called `name`, in any case.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] lists the names there are.
+pub fn device(name: &str) -> Result<Device, Failure> {
+    device_toml::preset(name).ok_or_else(|| {
+        let known: Vec<String> = device_toml::presets().iter().map(|preset| preset.device.name.clone()).collect();
+        let hint = format!("known: {}; or a file: `--device my.toml`", known.join(", "));
+        Failure::usage(format!("there is no device `{name}`"), hint)
+    })
+}
+
+/// Reads a device from the text of a TOML file.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the key.
+pub fn device_file(text: &str) -> Result<Device, Failure> {
+    Ok(device_toml::read(text)?)
+}
