@@ -1,1 +1,24 @@
-//! memfit-testkit
+//! What memfit is tested with: inputs that are valid by construction, ways to spoil them, and real bytes.
+//!
+//! Everything starts from a `u64` seed and is the same on every machine. [`case()`] makes a graph, limits and
+//! a good plan with steps of every kind; [`MUTATORS`] make wrong ones of it; [`bytes::check`] runs either in
+//! real memory and says whether the right bytes come out. Development only: no product crate depends on it.
+
+mod case;
+mod draft;
+mod lanes;
+mod mutate;
+mod place;
+mod rewrite;
+mod rng;
+mod sketch;
+mod trial;
+
+pub mod bytes;
+
+pub use case::{Case, case};
+pub use draft::{Act, Draft, Line};
+pub use mutate::{MUTATORS, Mutator, Patient};
+pub use rng::Rng;
+pub use sketch::{Sketch, graph, sketch};
+pub use trial::{Verdict, mutant, try_plan};

@@ -1,0 +1,179 @@
+//! What ops compute, and what a graph's results must be.
+//!
+//! Bytes come in pairs, of which the second follows from the first, so that a codec that halves a value can be
+//! lossless on them. An output's pair depends on the pair at the same position of every input that stands in
+//! an in-place pair (as element-wise ops do), and on all bytes of all other inputs.
+
+use memfit_ir::{Effect, Graph, Op, Role, ValueId};
+
+pub(super) fn mix(a: u64, b: u64) -> u64 {
+    (a ^ b).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ (b >> 7)
+}
+
+/// A hash of all bytes and their order.
+pub(super) fn hash(mut state: u64, bytes: &[u8]) -> u64 {
+    let mut words = bytes.chunks_exact(8);
+    for word in words.by_ref() {
+        let word = word.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
+        state = mix(state, word);
+    }
+    for &byte in words.remainder() {
+        state = mix(state, u64::from(byte) + 1);
+    }
+    mix(state, bytes.len() as u64)
+}
+
+/// The second byte of a pair.
+pub(super) fn twin(first: u8) -> u8 {
+    first.rotate_left(3) ^ 0x5A
+}
+
+/// The top byte of a hash.
+pub(super) fn top(hash: u64) -> u8 {
+    hash.to_be_bytes()[0]
+}
+
+/// Fills `bytes` with what an outside source puts there: a batch, or initial weights.
+fn source(value: ValueId, step: u64, size: usize) -> Vec<u8> {
+    let first = |at: usize| top(mix(mix(u64::from(value.0) + 77, step), (at / 2) as u64 + 1));
+    (0..size).map(|at| if at % 2 == 0 { first(at) } else { twin(first(at)) }).collect()
+}
+
+/// Whether operand `at` is read pair by pair.
+pub(super) fn is_paired(op: &Op<'_>, at: usize) -> bool {
+    op.reuses.iter().any(|pair| pair.input == op.reads[at])
+}
+
+/// Where an output's hashes start: `salt` is the generator state or the place in the order of effects.
+pub(super) fn start(op: usize, salt: u64) -> u64 {
+    mix(op as u64 + 1, salt)
+}
+
+/// Adds all bytes of an operand that is not read pair by pair.
+pub(super) fn whole(state: u64, operand: usize, bytes: &[u8]) -> u64 {
+    hash(mix(state, operand as u64 + 3), bytes)
+}
+
+/// Adds the pair at element `element` of an operand.
+pub(super) fn element(state: u64, operand: usize, bytes: &[u8], element: usize) -> u64 {
+    let pair = |at: usize| bytes.get(at).map_or(999, |&byte| u64::from(byte));
+    mix(state, (pair(2 * element) << 16 | pair(2 * element + 1) << 4) + operand as u64)
+}
+
+/// The first byte of element `element` of output `output`.
+pub(super) fn written(state: u64, output: usize, element: usize) -> u8 {
+    top(mix(mix(state, output as u64 + 11), element as u64 + 1))
+}
+
+/// What every value must be, in the first step and in the one after it.
+#[derive(Clone, Debug)]
+pub struct Truth {
+    /// Bytes of each value, for each step.
+    pub(super) values: [Vec<Vec<u8>>; 2],
+    /// Draws from the generator after each step.
+    pub(super) draws: [u64; 2],
+    /// `Once` and `Collective` ops in order.
+    pub(super) order: Vec<usize>,
+    /// For each value, the persistent source that it is the last version of.
+    pub(super) last_of: Vec<Option<ValueId>>,
+    /// For each persistent source its last version.
+    pub(super) last: Vec<Option<ValueId>>,
+    /// Whether a second step can differ in more than its batch.
+    pub(super) persistent: bool,
+}
+
+impl Truth {
+    /// Evaluates `graph`, whose values must be small.
+    #[must_use]
+    pub fn of(graph: &Graph) -> Truth {
+        let mut last: Vec<Option<ValueId>> = vec![None; graph.value_count()];
+        let is_source = |id: ValueId| graph.value(id).producer.is_none();
+        let is_persistent = |role: Role| role.is_persistent();
+        for id in graph.value_ids().filter(|&id| is_source(id) && is_persistent(graph.value(id).role)) {
+            let mut now = id;
+            let next = |now: ValueId| {
+                let pairs = graph.value(now).readers.iter().flat_map(|&op| graph.op(op).reuses);
+                pairs.into_iter().find(|pair| pair.must && pair.input == now).map(|pair| pair.output)
+            };
+            while let Some(after) = next(now) {
+                now = after;
+            }
+            last[id.index()] = Some(now);
+        }
+        let mut last_of = vec![None; graph.value_count()];
+        for id in graph.value_ids() {
+            if let Some(version) = last[id.index()] {
+                last_of[version.index()] = Some(id);
+            }
+        }
+        let effects =
+            |id: &memfit_ir::OpId| matches!(graph.op(*id).effect, Effect::Once | Effect::Collective);
+        let mut truth = Truth {
+            values: [Vec::new(), Vec::new()],
+            draws: [0, 0],
+            order: graph.op_ids().filter(effects).map(|op| op.index()).collect(),
+            persistent: last.iter().any(Option::is_some),
+            last_of,
+            last,
+        };
+        let mut draws = 0;
+        for step in 0..2 {
+            truth.values[step] = truth.evaluate(graph, step, &mut draws);
+            truth.draws[step] = draws;
+        }
+        truth
+    }
+
+    /// What stands in source `value` before step `step`, if the host puts it there.
+    pub(super) fn source(&self, graph: &Graph, value: ValueId, step: usize) -> Vec<u8> {
+        let size = usize::try_from(graph.value(value).size.0).unwrap_or(usize::MAX);
+        match self.last[value.index()] {
+            Some(last) if step > 0 => self.values[step - 1][last.index()].clone(),
+            Some(_) => source(value, 1000, size),
+            None => source(value, step as u64, size),
+        }
+    }
+
+    fn evaluate(&self, graph: &Graph, step: usize, draws: &mut u64) -> Vec<Vec<u8>> {
+        let mut values: Vec<Vec<u8>> = vec![Vec::new(); graph.value_count()];
+        for id in graph.value_ids().filter(|&id| graph.value(id).producer.is_none()) {
+            values[id.index()] = self.source(graph, id, step);
+        }
+        let mut order = 0;
+        for id in graph.op_ids() {
+            let op = graph.op(id);
+            let salt = match op.effect {
+                Effect::Pure => 0,
+                Effect::Seeded => {
+                    *draws += 1;
+                    *draws
+                }
+                Effect::Once | Effect::Collective => {
+                    order += 1;
+                    order
+                }
+            };
+            let mut state = start(id.index(), salt);
+            for (at, value) in op.reads.iter().enumerate().filter(|&(at, _)| !is_paired(&op, at)) {
+                state = whole(state, at, &values[value.index()]);
+            }
+            for (output, value) in op.writes.iter().enumerate() {
+                let size = usize::try_from(graph.value(*value).size.0).unwrap_or(usize::MAX);
+                let mut bytes = Vec::with_capacity(size + 1);
+                for at in 0..size.div_ceil(2) {
+                    let mut state = state;
+                    for (operand, value) in op.reads.iter().enumerate() {
+                        if is_paired(&op, operand) {
+                            state = element(state, operand, &values[value.index()], at);
+                        }
+                    }
+                    let first = written(state, output, at);
+                    bytes.extend([first, twin(first)]);
+                }
+                bytes.truncate(size);
+                values[value.index()] = bytes;
+            }
+        }
+        values
+    }
+}
