@@ -9,8 +9,10 @@ use memfit::{Budget, Bytes};
 /// Makes deep-learning training and inference fit in a memory budget, exactly and provably
 #[derive(Debug, Parser)]
 #[command(name = "memfit", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "exit codes: 0 fits · 1 does not fit · 2 usage · 3 bad input · 4 plan and graph differ · \
-                        5 resources · 6 verification failed · 70 bug in memfit · 130 interrupted")]
+#[command(
+    after_help = "exit codes: 0 fits · 1 does not fit · 2 usage · 3 bad input · 4 plan and graph differ · \
+                        5 resources · 6 verification failed · 70 bug in memfit · 130 interrupted"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -53,7 +53,10 @@ impl Error {
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Error::Failure { file: Some(file), failure: failure @ (Failure::Input(_) | Failure::Rejected(_)) } => {
+            Error::Failure {
+                file: Some(file),
+                failure: failure @ (Failure::Input(_) | Failure::Rejected(_)),
+            } => {
                 write!(f, "`{file}`: {failure}")
             }
             Error::Failure { failure, .. } => failure.fmt(f),

@@ -152,7 +152,10 @@ impl Output {
                 });
             }
         }
-        if let Error::Failure { failure: Failure::Rejected(rejected) | Failure::Bug { rejected, .. }, .. } = error {
+        if let Error::Failure {
+            failure: Failure::Rejected(rejected) | Failure::Bug { rejected, .. }, ..
+        } = error
+        {
             let rows = rejected.violations.iter().map(|violation| {
                 json!({
                     "rule": violation.rule.to_string(),

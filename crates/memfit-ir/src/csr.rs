@@ -68,7 +68,10 @@ mod tests {
     #[test]
     fn pairs_become_rows() {
         let csr = Csr::from_pairs(3, [(2, 'a'), (0, 'b'), (2, 'c'), (9, 'x')].into_iter());
-        assert_eq!((csr.row(0), csr.row(1), csr.row(2), csr.row(3)), (&['b'][..], &[][..], &['a', 'c'][..], &[][..]));
+        assert_eq!(
+            (csr.row(0), csr.row(1), csr.row(2), csr.row(3)),
+            (&['b'][..], &[][..], &['a', 'c'][..], &[][..])
+        );
         let mut pushed = Csr::default();
         pushed.push(['b']);
         pushed.push([]);

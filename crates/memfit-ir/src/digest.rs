@@ -35,7 +35,7 @@ impl FromStr for Digest {
         let hex = text.strip_prefix("blake3:").filter(|hex| hex.len() == 64).ok_or_else(bad)?;
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| !pair.contains('+')).ok_or_else(bad)?;
             *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
         }
         Ok(Digest(bytes))

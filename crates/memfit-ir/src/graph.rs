@@ -380,9 +380,11 @@ impl Graph {
             hash.number(op.time.map_or(u64::MAX, |time| time.0));
             hash.list(op.reads.iter().map(|v| u64::from(v.0)));
             hash.list(op.writes.iter().map(|v| u64::from(v.0)));
-            hash.list(op.reuses.iter().flat_map(|pair| {
-                [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
-            }));
+            hash.list(
+                op.reuses.iter().flat_map(|pair| {
+                    [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
+                }),
+            );
             hash.list(op.algorithms.iter().flat_map(|a| [a.workspace.0, a.time.0]));
         }
         hash.number(self.values.len() as u64);
@@ -390,9 +392,12 @@ impl Graph {
             let value = self.value(id);
             hash.number(value.size.0).number(value.dtype as u64).number(value.role as u64);
             hash.number(value.density.map_or(u64::MAX, |d| u64::from(d.to_bits())));
-            hash.list(value.pin.iter().flat_map(|pin| {
-                [u64::from(pin.bank), pin.offset.map_or(u64::MAX, |offset| offset.0)]
-            }));
+            hash.list(
+                value
+                    .pin
+                    .iter()
+                    .flat_map(|pin| [u64::from(pin.bank), pin.offset.map_or(u64::MAX, |offset| offset.0)]),
+            );
         }
         hash.list(self.results.iter().map(|v| u64::from(v.0)));
         hash.finish()
@@ -490,15 +495,17 @@ impl GraphBuilder {
                 return fail(format!("reads {} after op `{by}` has overwritten it", self.describe(value)));
             }
         }
-        for (at, &value) in spec.writes.iter().enumerate() {
-            if self.graph.values[value.index()].producer.is_some() || spec.writes[..at].contains(&value) {
+        let (reads, writes) = (sorted(spec.reads.iter().copied()), sorted(spec.writes.iter().copied()));
+        let twice = writes.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        for &value in &spec.writes {
+            if self.graph.values[value.index()].producer.is_some() || twice == Some(value) {
                 return fail(format!("defines {}, which is defined already", self.describe(value)));
             }
-            if self.read[value.index()] || spec.reads.contains(&value) {
+            if self.read[value.index()] || reads.binary_search(&value).is_ok() {
                 return fail(format!("defines {}, which has been read already", self.describe(value)));
             }
         }
-        self.check_reuses(&spec)?;
+        self.check_reuses(&spec, &reads, &writes)?;
         let scratch = spec.algorithms.iter().map(|a| a.workspace).max().unwrap_or_default();
         self.grow(spec.workspace.max(scratch), "workspace of op", &spec.name)?;
         for &value in &spec.reads {
@@ -559,7 +566,10 @@ impl GraphBuilder {
             match self.mutated[index] {
                 Some(by) if row.result => {
                     let by = self.graph.op_names.get(by.index());
-                    return Err(GraphError(format!("result {} is overwritten by op `{by}`", self.describe(id))));
+                    return Err(GraphError(format!(
+                        "result {} is overwritten by op `{by}`",
+                        self.describe(id)
+                    )));
                 }
                 None if row.producer.is_none() && row.role.is_persistent() => {
                     self.graph.values[index].result = true;
@@ -568,12 +578,8 @@ impl GraphBuilder {
             }
         }
         // The last version of a persistent storage: follow in-place mutation from each persistent source.
-        let mut persistent: Vec<bool> = self
-            .graph
-            .values
-            .iter()
-            .map(|row| row.producer.is_none() && row.role.is_persistent())
-            .collect();
+        let mut persistent: Vec<bool> =
+            self.graph.values.iter().map(|row| row.producer.is_none() && row.role.is_persistent()).collect();
         for op in 0..self.graph.ops.len() {
             for pair in self.graph.reuses.row(op).iter().filter(|pair| pair.must) {
                 persistent[pair.output.index()] |= persistent[pair.input.index()];
@@ -603,30 +609,38 @@ impl GraphBuilder {
         Ok(())
     }
 
-    fn check_reuses(&self, spec: &OpSpec) -> Result<(), GraphError> {
-        for (at, pair) in spec.reuses.iter().enumerate() {
-            let fail = |message: &str| {
-                Err(GraphError(format!("op `{}`: in-place pair {} → {} {message}", spec.name, pair.input, pair.output)))
-            };
-            if !spec.reads.contains(&pair.input) {
-                return fail("starts at a value the op does not read");
+    /// Checks the in-place pairs of `spec`, whose sorted operands are `reads` and `writes`.
+    fn check_reuses(&self, spec: &OpSpec, reads: &[ValueId], writes: &[ValueId]) -> Result<(), GraphError> {
+        let fail = |pair: &Reuse, message: &str| {
+            let Reuse { input, output, .. } = pair;
+            Err(GraphError(format!("op `{}`: in-place pair {input} → {output} {message}", spec.name)))
+        };
+        for pair in &spec.reuses {
+            if reads.binary_search(&pair.input).is_err() {
+                return fail(pair, "starts at a value the op does not read");
             }
-            if !spec.writes.contains(&pair.output) {
-                return fail("ends at a value the op does not define");
+            if writes.binary_search(&pair.output).is_err() {
+                return fail(pair, "ends at a value the op does not define");
             }
-            let (input, output) = (self.size_of(pair.input), self.size_of(pair.output));
-            if input != output {
-                return fail("joins values of different size");
-            }
-            let clash = |other: &Reuse| {
-                other.must && pair.must && (other.input == pair.input || other.output == pair.output)
-            };
-            if spec.reuses[..at].iter().any(clash) {
-                return fail("contradicts another demanded pair");
+            if self.size_of(pair.input) != self.size_of(pair.output) {
+                return fail(pair, "joins values of different size");
             }
         }
-        Ok(())
+        let demanded = || spec.reuses.iter().filter(|pair| pair.must);
+        let (inputs, outputs) = (sorted(demanded().map(|p| p.input)), sorted(demanded().map(|p| p.output)));
+        let clash =
+            inputs.windows(2).chain(outputs.windows(2)).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+        match demanded().find(|pair| clash == Some(pair.input) || clash == Some(pair.output)) {
+            Some(pair) => fail(pair, "contradicts another demanded pair"),
+            None => Ok(()),
+        }
     }
+}
+
+fn sorted(values: impl Iterator<Item = ValueId>) -> Vec<ValueId> {
+    let mut values: Vec<ValueId> = values.collect();
+    values.sort_unstable();
+    values
 }
 
 #[cfg(test)]

@@ -327,8 +327,7 @@ impl<'g> Lowering<'g> {
             return;
         }
         let op = self.graph.op(id);
-        let Some(reads) =
-            op.reads.iter().map(|value| self.holder[value.index()]).collect::<Option<Vec<_>>>()
+        let Some(reads) = op.reads.iter().map(|value| self.holder[value.index()]).collect::<Option<Vec<_>>>()
         else {
             return;
         };
@@ -345,8 +344,8 @@ impl<'g> Lowering<'g> {
             self.holder[value.index()] = Some(buffer);
             writes.push(buffer);
         }
-        let workspace = (op.workspace > Bytes::ZERO)
-            .then(|| self.program.buffer(Content::Workspace, op.workspace, None));
+        let workspace =
+            (op.workspace > Bytes::ZERO).then(|| self.program.buffer(Content::Workspace, op.workspace, None));
         let step = self.program.compute(id, 0, reads, writes, workspace);
         self.program.steps.push(step);
         for &value in op.reads.iter().chain(op.writes) {
@@ -362,15 +361,12 @@ impl<'g> Lowering<'g> {
         if let Some(must) = pairs.clone().find(|pair| pair.must) {
             return Some(must.input);
         }
-        let demanded =
-            |input| self.graph.op(op).reuses.iter().any(|pair| pair.must && pair.input == input);
+        let demanded = |input| self.graph.op(op).reuses.iter().any(|pair| pair.must && pair.input == input);
         (self.in_place == InPlace::May)
             .then(|| {
-                pairs
-                    .map(|pair| pair.input)
-                    .find(|&input| {
-                        self.uses_left[input.index()] == 0 && !taken.contains(&input) && !demanded(input)
-                    })
+                pairs.map(|pair| pair.input).find(|&input| {
+                    self.uses_left[input.index()] == 0 && !taken.contains(&input) && !demanded(input)
+                })
             })
             .flatten()
     }

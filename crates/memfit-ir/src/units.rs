@@ -96,7 +96,9 @@ impl fmt::Display for Bytes {
 
 /// A size that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a size: write bytes, or a number with `KiB`, `MiB`, `GiB`, `TiB`, `KB`, `MB`, `GB` or `TB`")]
+#[error(
+    "`{0}` is not a size: write bytes, or a number with `KiB`, `MiB`, `GiB`, `TiB`, `KB`, `MB`, `GB` or `TB`"
+)]
 pub struct BadSize(pub String);
 
 impl FromStr for Bytes {
@@ -178,7 +180,13 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (self.0 as f64 / 1e6, "ms"),
             _ => (self.0 as f64 / 1e9, "s"),
         };
-        let decimals = if amount >= 100.0 { 0 } else if amount >= 10.0 { 1 } else { 2 };
+        let decimals = if amount >= 100.0 {
+            0
+        } else if amount >= 10.0 {
+            1
+        } else {
+            2
+        };
         f.pad(&format!("{amount:.decimals$} {unit}"))
     }
 }

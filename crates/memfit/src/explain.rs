@@ -116,7 +116,8 @@ pub fn explain(
         .filter(|&buffer| spans[buffer].from <= at && at < spans[buffer].until)
         .map(BufferId::at)
         .collect();
-    let mut holders = Holders { graph, program: &program, align, roles: vec![], modules: vec![], kinds: vec![] };
+    let mut holders =
+        Holders { graph, program: &program, align, roles: vec![], modules: vec![], kinds: vec![] };
     here.iter().for_each(|&buffer| holders.add(buffer, peak_op, depth));
     let mut largest: Vec<BufferId> = here
         .iter()
@@ -192,8 +193,10 @@ fn shares(entries: &[(String, Bytes)]) -> Vec<Share> {
         let sum = sums.entry(name).or_default();
         *sum = (sum.0 + *bytes, sum.1 + 1);
     }
-    let mut shares: Vec<Share> =
-        sums.into_iter().map(|(name, (bytes, count))| Share { name: name.to_owned(), bytes, count }).collect();
+    let mut shares: Vec<Share> = sums
+        .into_iter()
+        .map(|(name, (bytes, count))| Share { name: name.to_owned(), bytes, count })
+        .collect();
     shares.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     shares
 }
@@ -224,12 +227,7 @@ fn holder(graph: &Graph, program: &Program, buffer: BufferId) -> Option<Holder> 
 }
 
 /// What each means that exists today gives, from nothing to all of them.
-fn remedies(
-    graph: &Graph,
-    goal: &Goal,
-    eager: &Program,
-    tools: &Tools<'_>,
-) -> Result<Vec<Remedy>, Failure> {
+fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> Result<Vec<Remedy>, Failure> {
     let align = goal.device.align;
     let context = Context { seed: goal.seed, stop: tools.stop, ..Context::new(&goal.device) };
     let mut limits = goal.device.limits();
@@ -243,7 +241,11 @@ fn remedies(
     for placer in PLACERS.iter().filter(|placer| placer.replays_allocator()) {
         let info = placer.info();
         let placed = place_with(*placer, &problem, &context)?;
-        rows.push(Remedy { name: info.name, what: format!("{}, as given", info.summary), peak: placed.reserved });
+        rows.push(Remedy {
+            name: info.name,
+            what: format!("{}, as given", info.summary),
+            peak: placed.reserved,
+        });
     }
     let live = |program: &Program| Profile::of(program, align).peak().0;
     let given: Vec<OpId> = graph.op_ids().collect();

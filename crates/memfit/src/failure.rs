@@ -101,15 +101,22 @@ impl Failure {
             Failure::Input(error) => error.hint.clone(),
             Failure::Infeasible(infeasible) => {
                 let floor = if infeasible.floor < infeasible.needed {
-                    format!("; proved: no strategy fits below `{}` ({} B)", infeasible.floor, infeasible.floor.0)
+                    format!(
+                        "; proved: no strategy fits below `{}` ({} B)",
+                        infeasible.floor, infeasible.floor.0
+                    )
                 } else {
                     String::new()
                 };
                 Some(format!("`--budget {}` is enough{floor}", infeasible.needed.0))
             }
-            Failure::OtherGraph { .. } => Some("plan this graph again, or name the graph the plan was made for".into()),
+            Failure::OtherGraph { .. } => {
+                Some("plan this graph again, or name the graph the plan was made for".into())
+            }
             Failure::Rejected(_) => Some("do not run this plan; make a new one with `memfit plan`".into()),
-            Failure::Bug { .. } => Some("this is a bug in memfit; please report it with the replay file".into()),
+            Failure::Bug { .. } => {
+                Some("this is a bug in memfit; please report it with the replay file".into())
+            }
         }
     }
 }
@@ -144,7 +151,8 @@ impl std::fmt::Display for Infeasible {
             write!(f, ": the best plan needs `{}`; the largest step is `{name}` ({kind})", self.needed)?;
         }
         let list = |operands: &[(String, Bytes)]| {
-            let shown: Vec<String> = operands.iter().map(|(name, bytes)| format!("%{name} `{bytes}`")).collect();
+            let shown: Vec<String> =
+                operands.iter().map(|(name, bytes)| format!("%{name} `{bytes}`")).collect();
             shown.join(", ")
         };
         if !witness.reads.is_empty() {

@@ -64,7 +64,9 @@ impl Floor {
             .reads
             .iter()
             .enumerate()
-            .filter(|(at, value)| graph.value(**value).role.is_persistent() && !op.reads[..*at].contains(value))
+            .filter(|(at, value)| {
+                graph.value(**value).role.is_persistent() && !op.reads[..*at].contains(value)
+            })
             .map(|(_, value)| graph.value(*value).size)
             .sum();
         Some(Witness {

@@ -46,7 +46,9 @@ fn share(bytes: Bytes, fraction: f64) -> Bytes {
 
 /// A budget that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a budget: write a size (`8GiB`), a share of the peak (`60%`) or of what lies above the floor (`floor+60%`)")]
+#[error(
+    "`{0}` is not a budget: write a size (`8GiB`), a share of the peak (`60%`) or of what lies above the floor (`floor+60%`)"
+)]
 pub struct BadBudget(String);
 
 impl FromStr for Budget {
@@ -130,7 +132,10 @@ impl Goal {
             Some(("place", name)) => name.clone_into(&mut self.placer),
             _ => {
                 let message = format!("`{strategy}` is not a strategy");
-                return Err(Failure::usage(message, "write `order:NAME` or `place:NAME`; `memfit strategies` lists them"));
+                return Err(Failure::usage(
+                    message,
+                    "write `order:NAME` or `place:NAME`; `memfit strategies` lists them",
+                ));
             }
         }
         Ok(self)
@@ -144,9 +149,7 @@ mod tests {
     #[test]
     fn budgets_read_and_resolve() {
         let device = memfit_formats::device_toml::preset("H100").unwrap();
-        let resolve = |text: &str| {
-            text.parse::<Budget>().unwrap().resolve(&device, Bytes(400), Bytes(1000))
-        };
+        let resolve = |text: &str| text.parse::<Budget>().unwrap().resolve(&device, Bytes(400), Bytes(1000));
         assert_eq!(resolve("60%"), Bytes(600));
         assert_eq!(resolve("floor+50%"), Bytes(700));
         assert_eq!(resolve("floor"), Bytes(400));

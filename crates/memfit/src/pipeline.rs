@@ -2,10 +2,10 @@
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Graph, InPlace, Limits, Nanos, OpId, Plan, Program, text};
+use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::{PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::Context;
 use memfit_verify::{Verified, verify};
 
 use crate::failure::Infeasible;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use memfit_formats::FormatError;
 use memfit_formats::csv::CsvBuffer;
 use memfit_ir::{
-    Bank, BufferId, Bytes, Content, Device, Graph, GraphBuilder, Limits, OpSpec, Pin, Plan, Program, Role, Step,
-    ValueId, ValueSpec, text,
+    Bank, BufferId, Bytes, Content, Device, Graph, GraphBuilder, Limits, OpSpec, Pin, Plan, Program, Role,
+    Step, ValueId, ValueSpec, text,
 };
 use memfit_plan::Context;
 use memfit_plan::place::{Item, Placement, Problem};
@@ -57,7 +57,8 @@ pub struct Placed {
 pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Result<Placed, Failure> {
     let started = (tools.now)();
     let placer = find_placer(&goal.placer)?;
-    let bank = Bank { name: "memory".into(), capacity: goal.capacity.unwrap_or(Bytes::MAX), align: goal.align };
+    let bank =
+        Bank { name: "memory".into(), capacity: goal.capacity.unwrap_or(Bytes::MAX), align: goal.align };
     let problem = problem(buffers, bank);
     let lower_bound = problem.lower_bound();
     let device = Device { align: goal.align, ..crate::input::device("CPU")? };
@@ -151,7 +152,8 @@ fn build(problem: &Problem) -> Result<(Graph, Program, Vec<usize>), memfit_ir::G
         let mut buffers = Vec::with_capacity(begins.len());
         for index in begins {
             let Item { size, pin, .. } = problem.items[index];
-            let value = builder.value(ValueSpec { size, pin, role: Role::Activation, ..ValueSpec::default() })?;
+            let value =
+                builder.value(ValueSpec { size, pin, role: Role::Activation, ..ValueSpec::default() })?;
             let buffer = program.buffer(Content::Value(value), size, None);
             item_of.push(index);
             made[index] = Some((value, buffer));

@@ -18,7 +18,9 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
                 check(&bytes, &graph, args.budget)
             })
         }
-        None if bytes.trim_ascii_start().starts_with(b"{") || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => {
+        None if bytes.trim_ascii_start().starts_with(b"{")
+            || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) =>
+        {
             let failure = Failure::usage("no graph to check the plan against", "memfit check PLAN GRAPH");
             return Err(failure.into());
         }
@@ -39,5 +41,8 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
     }
     let steps = verified.plan().program.steps.len();
     let (peak, host) = (verified.peak(), verified.host_peak());
-    output.print(&format!("verified: {steps} steps within {peak} ({} B) of device memory, {host} of host memory\n", peak.0))
+    output.print(&format!(
+        "verified: {steps} steps within {peak} ({} B) of device memory, {host} of host memory\n",
+        peak.0
+    ))
 }

@@ -38,7 +38,10 @@ pub(super) fn run(output: &Output) -> Result<(), Error> {
             &[1],
             vec![
                 vec!["memfit".into(), env!("CARGO_PKG_VERSION").into()],
-                vec!["system".into(), format!("{} {}, {cores} cores", std::env::consts::OS, std::env::consts::ARCH)],
+                vec![
+                    "system".into(),
+                    format!("{} {}, {cores} cores", std::env::consts::OS, std::env::consts::ARCH),
+                ],
                 vec!["plans a training step".into(), tick(true)],
                 vec!["judge accepts that plan".into(), tick(accepts)],
                 vec!["judge refuses a broken one".into(), tick(refuses)],

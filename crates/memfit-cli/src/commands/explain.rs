@@ -79,9 +79,15 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
         found.time
     );
     let dynamic = found.live_peak.saturating_sub(found.fixed_bytes);
-    let mut rows = vec![vec!["peak".to_owned(), found.live_peak.to_string(), "100 %".to_owned(), String::new()]];
+    let mut rows =
+        vec![vec!["peak".to_owned(), found.live_peak.to_string(), "100 %".to_owned(), String::new()]];
     let share = |bytes: Bytes| format!("{:.0} %", bytes.ratio(found.live_peak) * 100.0);
-    rows.push(vec!["  static".into(), found.fixed_bytes.to_string(), share(found.fixed_bytes), "stays for the whole step".into()]);
+    rows.push(vec![
+        "  static".into(),
+        found.fixed_bytes.to_string(),
+        share(found.fixed_bytes),
+        "stays for the whole step".into(),
+    ]);
     for fixed in &found.fixed {
         let buffers = format!("{} buffers", grouped(fixed.count));
         rows.push(vec![format!("    {}", fixed.name), fixed.bytes.to_string(), share(fixed.bytes), buffers]);
@@ -93,12 +99,18 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
     if let Some(op) = found.peak_op {
         let op = graph.op(op);
         let module = if op.module.is_empty() { String::new() } else { format!(" in `{}`", clean(op.module)) };
-        text += &format!("peak at {} op `{}` ({}){module}\n", op.phase.name(), clean(op.name), clean(op.kind));
+        text +=
+            &format!("peak at {} op `{}` ({}){module}\n", op.phase.name(), clean(op.name), clean(op.kind));
     }
     for (title, shares) in [("role", &found.by_role), ("module", &found.by_module), ("op", &found.by_kind)] {
         text += &format!("\nat the peak, by {title}\n");
         let rows = shares.iter().take(top).map(|s| {
-            vec![format!("  {}", s.name), s.bytes.to_string(), share(s.bytes), format!("{} buffers", grouped(s.count))]
+            vec![
+                format!("  {}", s.name),
+                s.bytes.to_string(),
+                share(s.bytes),
+                format!("{} buffers", grouped(s.count)),
+            ]
         });
         text += &table(&[], &[], rows.collect());
         if shares.len() > top {
@@ -149,7 +161,8 @@ fn chart(live: &[Bytes], peak: Bytes, width: usize, height: usize) -> String {
     let width = width.min(live.len());
     let columns: Vec<u64> = (0..width)
         .map(|column| {
-            let part = column * live.len() / width..((column + 1) * live.len() / width).max(column * live.len() / width + 1);
+            let part = column * live.len() / width
+                ..((column + 1) * live.len() / width).max(column * live.len() / width + 1);
             let most = live[part].iter().max().map_or(0, |bytes| bytes.0);
             // Eighths of a row, rounded up, so that nothing that is there is drawn as nothing.
             u64::try_from((u128::from(most) * 8 * height as u128).div_ceil(u128::from(peak.0))).unwrap_or(0)
@@ -157,7 +170,13 @@ fn chart(live: &[Bytes], peak: Bytes, width: usize, height: usize) -> String {
         .collect();
     let mut text = String::new();
     for row in (0..height).rev() {
-        let label = if row + 1 == height { peak.to_string() } else if row == 0 { "0".to_owned() } else { String::new() };
+        let label = if row + 1 == height {
+            peak.to_string()
+        } else if row == 0 {
+            "0".to_owned()
+        } else {
+            String::new()
+        };
         let line: String = columns
             .iter()
             .map(|&eighths| {
@@ -177,10 +196,7 @@ mod tests {
     #[test]
     fn the_chart_shows_the_peak_and_rounds_up() {
         let live = [1, 50, 100, 25].map(Bytes);
-        assert_eq!(
-            chart(&live, Bytes(100), 72, 2),
-            "     100 B │  █\n         0 │▁██▄\n           └────\n"
-        );
+        assert_eq!(chart(&live, Bytes(100), 72, 2), "     100 B │  █\n         0 │▁██▄\n           └────\n");
         assert_eq!(chart(&[], Bytes(0), 72, 2), "  (nothing)\n");
     }
 }

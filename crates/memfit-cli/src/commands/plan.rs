@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memfit::formats::plan_json;
-use memfit::{Bytes, Goal, Graph, Planned, PlacerRow, Summary, plan};
+use memfit::{Bytes, Goal, Graph, PlacerRow, Planned, Summary, plan};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -29,7 +29,8 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
     if output.json {
         return output.object(&object(&graph, &goal, &planned.summary));
     }
-    let rows = if output.quiet { Vec::new() } else { output.with_tools(|tools| planned.compare(&goal, tools)) };
+    let rows =
+        if output.quiet { Vec::new() } else { output.with_tools(|tools| planned.compare(&goal, tools)) };
     let mut text = String::new();
     if !output.quiet {
         text += &head(&graph, &goal, &planned.summary);
@@ -90,7 +91,12 @@ fn head(graph: &Graph, goal: &Goal, summary: &Summary) -> String {
 fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
     let summary = &planned.summary;
     let over = |bytes: Bytes| format!("{:.4}", bytes.ratio(summary.live_peak));
-    let mut lines = vec![vec!["one buffer for each value".into(), summary.naive.to_string(), over(summary.naive), String::new()]];
+    let mut lines = vec![vec![
+        "one buffer for each value".into(),
+        summary.naive.to_string(),
+        over(summary.naive),
+        String::new(),
+    ]];
     for row in rows {
         let (peak, ratio) = match &row.peak {
             Ok(peak) => (peak.to_string(), over(*peak)),

@@ -1,9 +1,9 @@
 //! `memfit strategies`: what memfit can do, and where each idea comes from.
 
 use memfit::formats::device_toml;
+use memfit::strategies::Info;
 use memfit::strategies::order::ORDERS;
 use memfit::strategies::place::PLACERS;
-use memfit::strategies::Info;
 use serde_json::{Value, json};
 
 use crate::error::Error;
@@ -39,7 +39,11 @@ pub(super) fn run(output: &Output) -> Result<(), Error> {
     let mut text = String::new();
     for (family, infos) in families {
         let rows = infos.iter().map(|info| {
-            vec![format!("{family}:{}", info.name), info.summary.to_owned(), format!("{} ({})", info.source, info.year)]
+            vec![
+                format!("{family}:{}", info.name),
+                info.summary.to_owned(),
+                format!("{} ({})", info.source, info.year),
+            ]
         });
         text += &table(&["strategy", "what it does", "source"], &[1, 2], rows.collect());
         text.push('\n');

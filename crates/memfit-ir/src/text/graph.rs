@@ -3,8 +3,7 @@
 use super::ParseError;
 use super::cursor::{Cursor, Parsed};
 use crate::{
-    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Reuse, Role, ValueId,
-    ValueSpec,
+    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Reuse, Role, ValueId, ValueSpec,
 };
 
 /// A graph that is being read.
@@ -23,7 +22,11 @@ impl GraphReader {
     }
 
     pub(super) fn finish(self, last: u32) -> Parsed<Graph> {
-        self.builder.finish().map_err(|error| ParseError { line: last, column: 1, message: error.to_string() })
+        self.builder.finish().map_err(|error| ParseError {
+            line: last,
+            column: 1,
+            message: error.to_string(),
+        })
     }
 
     pub(super) fn statement(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {

@@ -64,7 +64,9 @@ pub fn parse(source: impl AsRef<[u8]>) -> Result<Document, ParseError> {
                 _ => match (&section, &mut limits, &mut graph, &mut plan) {
                     (Section::Limits, Some(limits), _, _) => limit(limits, &mut cursor)?,
                     (Section::Graph, _, Some(graph), _) => graph.statement(&mut cursor)?,
-                    (Section::Plan, _, _, Some(plan)) => plan.statement(&mut cursor, &mut document.step_lines)?,
+                    (Section::Plan, _, _, Some(plan)) => {
+                        plan.statement(&mut cursor, &mut document.step_lines)?
+                    }
                     _ => return cursor.expected("`limits`, `graph` or `plan`"),
                 },
             }

@@ -162,7 +162,8 @@ impl PlanReader {
             cursor.expect("+")?;
             let size = cursor.bytes()?;
             let place = if cursor.eat("@") { Some(place(cursor)?) } else { None };
-            let over = cursor.eat_word("over").then(|| cursor.id("b", "a buffer such as `b0`")).transpose()?;
+            let over =
+                cursor.eat_word("over").then(|| cursor.id("b", "a buffer such as `b0`")).transpose()?;
             cursor.expect("]")?;
             let buffer = Buffer { content, size, over: over.map(BufferId) };
             if self.buffers.insert(id, (buffer, place)).is_some() {
