@@ -9,6 +9,7 @@ pub mod device_toml;
 mod error;
 pub mod graph_json;
 mod json;
+pub mod onnx;
 pub mod plan_json;
 mod zst;
 

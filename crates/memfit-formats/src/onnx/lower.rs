@@ -1,0 +1,464 @@
+//! From nodes to tasks over storages: shapes inferred, views resolved, functions inlined, constants folded.
+
+use std::collections::BTreeMap;
+
+use memfit_ir::{Dtype, Effect, Role};
+
+use super::call::Call;
+use super::operators::{Flops, OPERATORS, Operator};
+use super::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
+use super::symbols::Symbols;
+use super::tensor::{MAX_RANK, Tensor, Trouble, dims, refuse};
+use crate::FormatError;
+
+/// The most nodes, those of inlined functions counted each time.
+const MAX_NODES: usize = 2_000_000;
+
+/// How deep functions may call functions.
+const MAX_DEPTH: usize = 64;
+
+/// The most elements of all folded constants together.
+const MAX_FOLDED: usize = 1 << 24;
+
+/// Memory under one name; views share it.
+pub(super) struct Storage {
+    pub(super) name: String,
+    pub(super) tensor: Tensor,
+    /// Its role if no task writes it.
+    pub(super) role: Role,
+}
+
+/// A node that runs; operands are indices of storages.
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) module: String,
+    pub(super) flops: f64,
+    pub(super) moved: u64,
+    pub(super) dtype: Dtype,
+    pub(super) effect: Effect,
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: Vec<usize>,
+    /// Pairs of storages of which the second may take the place of the first.
+    pub(super) reuses: Vec<(usize, usize)>,
+}
+
+/// A model in a planner's terms.
+#[derive(Default)]
+pub(super) struct Lowered {
+    pub(super) storages: Vec<Storage>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) outputs: Vec<usize>,
+}
+
+/// Names in sight: those of the graph, or of one call of a function.
+struct Frame<'a> {
+    names: BTreeMap<&'a str, Tensor>,
+    attributes: Vec<(&'a str, &'a AttributeProto)>,
+    opsets: &'a [OperatorSetIdProto],
+    prefix: String,
+    depth: usize,
+}
+
+struct Lowering<'a> {
+    symbols: Symbols<'a>,
+    operators: BTreeMap<&'static str, &'static Operator>,
+    functions: BTreeMap<(&'a str, &'a str, &'a str), &'a FunctionProto>,
+    declared: BTreeMap<&'a str, &'a ValueInfoProto>,
+    lowered: Lowered,
+    nodes: usize,
+    folded: usize,
+}
+
+/// Lowers `model` with `bounds` for its symbolic dimensions.
+pub(super) fn lower(model: &ModelProto, bounds: &BTreeMap<String, u64>) -> Result<Lowered, FormatError> {
+    let Some(graph) = &model.graph else {
+        return Err(FormatError::new("", "not an ONNX model: the file holds no graph"));
+    };
+    let functions = model.functions.iter().map(|f| ((domain(f.domain()), f.name(), f.overload()), f));
+    let lowering = Lowering {
+        symbols: Symbols::new(bounds, graph)?,
+        operators: OPERATORS.iter().map(|operator| (operator.name, operator)).collect(),
+        functions: functions.collect(),
+        declared: graph.value_info.iter().chain(&graph.output).map(|info| (info.name(), info)).collect(),
+        lowered: Lowered::default(),
+        nodes: 0,
+        folded: 0,
+    };
+    lowering.graph(graph, &model.opset_import)
+}
+
+/// A domain by the shorter of its names.
+fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}
+
+/// What `trouble` says, at the place it was met.
+fn at(place: String, trouble: Trouble) -> FormatError {
+    let error = FormatError::new(place, trouble.message);
+    match trouble.hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+impl<'a> Lowering<'a> {
+    fn graph(
+        mut self,
+        graph: &'a GraphProto,
+        opsets: &'a [OperatorSetIdProto],
+    ) -> Result<Lowered, FormatError> {
+        let mut frame =
+            Frame { names: BTreeMap::new(), attributes: Vec::new(), opsets, prefix: String::new(), depth: 0 };
+        for proto in &graph.initializer {
+            let place = || format!("initializer `{}`", proto.name());
+            let tensor = Tensor::from_proto(proto).map_err(|trouble| at(place(), trouble))?;
+            self.define(&mut frame, proto.name(), tensor, None).map_err(|trouble| at(place(), trouble))?;
+        }
+        for sparse in &graph.sparse_initializer {
+            let name = sparse.values.as_ref().map_or("", |values| values.name());
+            let dense = sparse.values.as_ref().map(Tensor::from_proto).transpose();
+            let dense = dense.and_then(|values| match values {
+                // Runtimes hold it with its zeros.
+                Some(values) => Ok(Tensor::constant(values.elem, dims(&sparse.dims)?, None)),
+                None => refuse!("it has no values"),
+            });
+            let place = || format!("sparse initializer `{name}`");
+            let tensor = dense.map_err(|trouble| at(place(), trouble))?;
+            self.define(&mut frame, name, tensor, None).map_err(|trouble| at(place(), trouble))?;
+        }
+        for info in &graph.input {
+            // An initializer of the same name is this input's default.
+            if self.lowered.storages.is_empty() || !frame.names.contains_key(info.name()) {
+                let tensor = self.symbols.tensor(info);
+                tensor
+                    .and_then(|tensor| self.define(&mut frame, info.name(), tensor, Some(Role::Input)))
+                    .map_err(|trouble| at(format!("input `{}`", info.name()), trouble))?;
+            }
+        }
+        self.nodes(&graph.node, &mut frame)?;
+        for info in &graph.output {
+            match frame.names.get(info.name()).and_then(|tensor| tensor.storage) {
+                Some(storage) => self.lowered.outputs.push(storage),
+                None => {
+                    return Err(FormatError::new(format!("output `{}`", info.name()), "no node makes it"));
+                }
+            }
+        }
+        Ok(self.lowered)
+    }
+
+    /// Gives `tensor` a name, and a storage if it has none. Without a role it's a weight or table.
+    fn define(
+        &mut self,
+        frame: &mut Frame<'a>,
+        name: &'a str,
+        mut tensor: Tensor,
+        role: Option<Role>,
+    ) -> Result<(), Trouble> {
+        if name.is_empty() {
+            refuse!("it has no name");
+        }
+        if tensor.rank() > MAX_RANK {
+            refuse!(
+                "`{name}` would have `{}` dimensions; more than {MAX_RANK} are not supported",
+                tensor.rank()
+            );
+        }
+        if let Some(dim) = tensor.shape.iter().find(|&&dim| i64::try_from(dim).is_err()) {
+            refuse!("dimension `{dim}` of `{name}` overflows 63 bits");
+        }
+        tensor.bytes()?;
+        if tensor.storage.is_none() {
+            let fixed = if tensor.elem.is_float() { Role::Parameter } else { Role::Constant };
+            let name = format!("{}{name}", frame.prefix);
+            let stored = Tensor { known: None, ..tensor.clone() };
+            tensor.storage = Some(self.lowered.storages.len());
+            self.lowered.storages.push(Storage { name, tensor: stored, role: role.unwrap_or(fixed) });
+            self.folded += tensor.known.as_ref().map_or(0, super::tensor::Known::len);
+            if self.folded > MAX_FOLDED {
+                refuse!("the model's small constants have more than {MAX_FOLDED} elements");
+            }
+        }
+        if frame.names.insert(name, tensor).is_some() {
+            refuse!("`{name}` is defined twice");
+        }
+        Ok(())
+    }
+
+    fn nodes(&mut self, nodes: &'a [NodeProto], frame: &mut Frame<'a>) -> Result<(), FormatError> {
+        for (index, node) in nodes.iter().enumerate() {
+            let found = match self.inputs(node, frame) {
+                Ok(inputs) => self.node(node, inputs, frame),
+                Err(missing) => Err(at(place(node, frame), absent(missing, &nodes[index..], frame))),
+            };
+            found?;
+        }
+        Ok(())
+    }
+
+    /// The operands of `node`, or the name of the one that isn't there.
+    fn inputs(&self, node: &'a NodeProto, frame: &Frame<'a>) -> Result<Vec<Option<Tensor>>, &'a str> {
+        let operand = |name: &'a String| match frame.names.get(name.as_str()) {
+            Some(tensor) => Ok(Some(tensor.clone())),
+            None if name.is_empty() => Ok(None),
+            None => Err(name.as_str()),
+        };
+        node.input.iter().map(operand).collect()
+    }
+
+    fn node(
+        &mut self,
+        node: &'a NodeProto,
+        inputs: Vec<Option<Tensor>>,
+        frame: &mut Frame<'a>,
+    ) -> Result<(), FormatError> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(FormatError::new(place(node, frame), format!("more than {MAX_NODES} nodes")));
+        }
+        let actual = |attribute: &'a AttributeProto| match attribute.ref_attr_name() {
+            "" => Some((attribute.name(), attribute)),
+            outer => {
+                let found = frame.attributes.iter().find(|(name, _)| *name == outer);
+                found.map(|&(_, found)| (attribute.name(), found))
+            }
+        };
+        let attributes: Vec<_> = node.attribute.iter().filter_map(actual).collect();
+        let domain = domain(node.domain());
+        if let Some(&function) = self.functions.get(&(domain, node.op_type(), node.overload())) {
+            return self.inline(function, node, inputs, attributes, frame);
+        }
+        let kind = if domain.is_empty() {
+            node.op_type().to_owned()
+        } else {
+            format!("{domain}.{}", node.op_type())
+        };
+        let run = || {
+            let Some(&operator) = self.operators.get(kind.as_str()) else { return Err(unknown(node)) };
+            let call = Call { node, inputs, attributes, opset: opset(domain, frame)? };
+            let mut outputs = match (operator.infer)(&call) {
+                Err(trouble) if trouble.run_time => self.declared(node, frame).ok_or(trouble)?,
+                answer => answer?,
+            };
+            outputs.truncate(node.output.len());
+            if let Some(name) = node.output.iter().skip(outputs.len()).find(|name| !name.is_empty()) {
+                refuse!("it has no output `{name}`: `{}` has `{}` outputs", node.op_type(), outputs.len());
+            }
+            Ok((operator, call, outputs))
+        };
+        let (operator, call, outputs) = run().map_err(|trouble| at(place(node, frame), trouble))?;
+        self.task(operator, &call, outputs, kind, frame).map_err(|trouble| at(place(node, frame), trouble))
+    }
+
+    /// Types that the file declares for the outputs of `node`.
+    fn declared(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<Vec<Tensor>> {
+        let declared = |name: &String| self.symbols.tensor(self.declared.get(name.as_str())?).ok();
+        if frame.depth > 0 { None } else { node.output.iter().map(declared).collect() }
+    }
+
+    /// Names the outputs of a node, and adds it to the tasks if one of them must be computed.
+    fn task(
+        &mut self,
+        operator: &Operator,
+        call: &Call<'a>,
+        outputs: Vec<Tensor>,
+        kind: String,
+        frame: &mut Frame<'a>,
+    ) -> Result<(), Trouble> {
+        let flops = match operator.flops {
+            Flops::Zero => 0.0,
+            Flops::Output(each) => each * count(outputs.first())?,
+            Flops::Input(each) => each * count(call.optional(0))?,
+            Flops::Of(function) => function(call, count(outputs.first())?),
+        };
+        let first = outputs.first().cloned();
+        let mut writes = Vec::new();
+        let mut moved = 0u64;
+        let mut written = 0u64;
+        for (name, tensor) in call.node.output.iter().zip(outputs) {
+            if name.is_empty() {
+                continue;
+            }
+            let computed = tensor.storage.is_none() && !tensor.constant;
+            if computed {
+                written = written.saturating_add(tensor.bytes()?);
+                writes.push(self.lowered.storages.len());
+            }
+            self.define(frame, name, tensor, computed.then_some(Role::Activation))?;
+        }
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let mut reads = Vec::new();
+        let mut operands = Vec::new();
+        for (index, tensor) in call.inputs.iter().enumerate() {
+            let Some(tensor) = tensor else { continue };
+            let Some(storage) = tensor.storage else { refuse!("operand {index} has no storage") };
+            if operator.unread.contains(&index) || (tensor.constant && operator.host.contains(&index)) {
+                continue;
+            }
+            let bytes = tensor.bytes()?;
+            moved =
+                moved.saturating_add(if operator.picks && index == 0 { bytes.min(written) } else { bytes });
+            reads.push(storage);
+            operands.push((storage, tensor));
+        }
+        let trains = call.flag("training_mode", false).unwrap_or_default();
+        let output = first.filter(|first| first.storage.is_none() && operator.element_wise && !trains);
+        // Output 0 is the first storage written, unless it has no name.
+        let target =
+            if call.node.output.first().is_some_and(|name| !name.is_empty()) { writes.first() } else { None };
+        let mut reuses = Vec::new();
+        if let (Some(output), Some(&target)) = (&output, target) {
+            let fits =
+                |tensor: &Tensor| tensor.shape == output.shape && tensor.elem.bits() == output.elem.bits();
+            for &(storage, _) in &operands {
+                let all =
+                    operands.iter().filter(|(other, _)| *other == storage).all(|(_, tensor)| fits(tensor));
+                let persistent = self.lowered.storages[storage].role.is_persistent();
+                if all && !persistent && !reuses.contains(&(storage, target)) {
+                    reuses.push((storage, target));
+                }
+            }
+        }
+        self.lowered.tasks.push(Task {
+            name: format!("{}{}", frame.prefix, label(call.node)),
+            kind,
+            module: module(call.node),
+            flops: if flops.is_finite() { flops } else { 0.0 },
+            moved: moved.saturating_add(written),
+            dtype: arithmetic(call, &self.lowered.storages[writes[0]].tensor),
+            effect: if operator.seeded { Effect::Seeded } else { Effect::Pure },
+            reads,
+            writes,
+            reuses,
+        });
+        Ok(())
+    }
+
+    /// Runs the body of `function` in place of `node`.
+    fn inline(
+        &mut self,
+        function: &'a FunctionProto,
+        node: &'a NodeProto,
+        inputs: Vec<Option<Tensor>>,
+        mut attributes: Vec<(&'a str, &'a AttributeProto)>,
+        frame: &mut Frame<'a>,
+    ) -> Result<(), FormatError> {
+        let fail = |message: String| Err(FormatError::new(place(node, frame), message));
+        if frame.depth >= MAX_DEPTH {
+            return fail(format!("functions call each other more than {MAX_DEPTH} deep"));
+        }
+        if inputs.len() > function.input.len() || node.output.len() > function.output.len() {
+            return fail(format!(
+                "it has `{}` operands and `{}` outputs, its function `{}` and `{}`",
+                inputs.len(),
+                node.output.len(),
+                function.input.len(),
+                function.output.len()
+            ));
+        }
+        attributes.extend(function.attribute_proto.iter().map(|default| (default.name(), default)));
+        let formal = function.input.iter().map(String::as_str).zip(inputs);
+        let mut inner = Frame {
+            names: formal.filter_map(|(name, tensor)| Some((name, tensor?))).collect(),
+            attributes,
+            opsets: &function.opset_import,
+            prefix: format!("{}{}/", frame.prefix, label(node)),
+            depth: frame.depth + 1,
+        };
+        self.nodes(&function.node, &mut inner)?;
+        for (name, formal) in node.output.iter().zip(&function.output) {
+            let found = match inner.names.remove(formal.as_str()) {
+                _ if name.is_empty() => continue,
+                Some(tensor) => self.define(frame, name, tensor, None),
+                None => Err(Trouble::new(format!("its function does not define `{formal}`"))),
+            };
+            found.map_err(|trouble| at(place(node, frame), trouble))?;
+        }
+        Ok(())
+    }
+}
+
+fn count(tensor: Option<&Tensor>) -> Result<f64, Trouble> {
+    Ok(tensor.map(Tensor::count).transpose()?.unwrap_or(0) as f64)
+}
+
+/// The type in which a node computes: that of its result, or of its first operand where the result is no float.
+fn arithmetic(call: &Call<'_>, output: &Tensor) -> Dtype {
+    let elem = match call.optional(0) {
+        Some(first) if !output.elem.is_float() => first.elem,
+        _ => output.elem,
+    };
+    elem.dtype()
+}
+
+/// The version of the operators of `domain` that the nodes of `frame` are written for.
+fn opset(domain: &str, frame: &Frame<'_>) -> Result<i64, Trouble> {
+    if !domain.is_empty() {
+        // Their versions don't change what is asked of them here.
+        return Ok(i64::MAX);
+    }
+    let mut versions = frame.opsets.iter().filter(|opset| self::domain(opset.domain()).is_empty());
+    match versions.next().map(OperatorSetIdProto::version) {
+        Some(version @ 1..) => Ok(version),
+        _ => refuse!("the model does not say which version of the operators it uses (`opset_import`)"),
+    }
+}
+
+/// Name of a node, or of what it makes.
+fn label(node: &NodeProto) -> &str {
+    let outputs = node.output.iter().map(String::as_str);
+    std::iter::once(node.name()).chain(outputs).find(|name| !name.is_empty()).unwrap_or_default()
+}
+
+fn place(node: &NodeProto, frame: &Frame<'_>) -> String {
+    format!("node `{}{}` ({})", frame.prefix, label(node), node.op_type())
+}
+
+/// Dotted path of the PyTorch module that `node` comes from, where an exporter wrote it down.
+fn module(node: &NodeProto) -> String {
+    let namespace =
+        node.metadata_props.iter().find(|entry| entry.key() == "namespace").map(|entry| entry.value());
+    if let Some(namespace) = namespace {
+        // `: Model/layers.0: Layer/layers.0.linear: Linear/addmm: aten.addmm.default`
+        let scope = namespace.rsplit('/').nth(1).unwrap_or_default();
+        return scope.split(": ").next().unwrap_or_default().to_owned();
+    }
+    // `/layers.0/linear/Gemm`
+    let path = node.name().strip_prefix('/').and_then(|path| path.rsplit_once('/'));
+    path.map_or_else(String::new, |(path, _)| path.replace('/', "."))
+}
+
+/// Why `name`, read by the first of `nodes`, is not there.
+fn absent(name: &str, nodes: &[NodeProto], frame: &Frame<'_>) -> Trouble {
+    match nodes.iter().find(|node| node.output.iter().any(|output| output == name)) {
+        Some(later) if std::ptr::eq(later, &raw const nodes[0]) => {
+            Trouble::new(format!("it reads its own output `{name}`"))
+        }
+        Some(later) => {
+            let later = place(later, frame);
+            Trouble::new(format!(
+                "it reads `{name}`, which {later} makes later: the nodes are in a wrong order or in a cycle"
+            ))
+        }
+        None => Trouble::new(format!("it reads `{name}`, which nothing makes")),
+    }
+}
+
+fn unknown(node: &NodeProto) -> Trouble {
+    let name = node.op_type();
+    match (domain(node.domain()), name) {
+        ("", "If" | "Loop" | "Scan") => {
+            Trouble::new(format!("control flow is not supported: `{name}` decides in a run what is computed"))
+                .hint("export the model without it, for instance with fixed lengths")
+        }
+        ("", _) => Trouble::new(format!("operator `{name}` is not known"))
+            .hint("export it as a function of known operators, or for another opset"),
+        (domain, _) => Trouble::new(format!("operator `{name}` of domain `{domain}` is not known"))
+            .hint("add it to the model as a function of known operators"),
+    }
+}

@@ -1,0 +1,87 @@
+//! ONNX models: an inference graph with the sizes that its operators imply.
+//!
+//! Shapes are inferred from those of the inputs; what the file declares of values in between is believed only
+//! where a shape depends on data. Small constants are followed through the graph, as exporters compute shapes
+//! in it. Views (`Reshape`, `Squeeze`, `Identity`, `Dropout` without training) are no values of their own, and
+//! what is computed from constants alone is a constant.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `onnx.proto`, `proto.rs` | the file format, and the code generated from it |
+//! | `strip.rs` | drops weights before they are decoded |
+//! | `elem.rs`, `tensor.rs`, `symbols.rs` | element types, tensors, symbolic dimensions |
+//! | `operators.rs`, `infer/`, `call.rs`, `fold.rs` | the table of operators and what they do to shapes |
+//! | `lower.rs`, `emit.rs` | nodes to tasks, tasks to the graph |
+//!
+//! **Architecture Invariant:** no file but the given bytes is read. Weights may lie in files that a model names;
+//! their shape stands in the model, and nothing else of them is needed.
+
+mod call;
+mod elem;
+mod emit;
+mod fold;
+mod infer;
+mod lower;
+mod operators;
+#[rustfmt::skip]
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
+mod proto;
+mod strip;
+mod symbols;
+mod tensor;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use memfit_ir::Graph;
+use prost::Message;
+
+use crate::{FormatError, MAX_BYTES};
+
+/// What a model leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OnnxOptions {
+    /// Numbers for symbolic dimensions, as `--dim batch=8` gives them. A dimension that has no name is called
+    /// `input[axis]`.
+    pub dims: BTreeMap<String, u64>,
+}
+
+/// Reads an ONNX model as an inference graph. Zstandard around the file is undone.
+///
+/// ```
+/// use memfit_formats::onnx::{OnnxOptions, read};
+/// let error = read(b"{}", &OnnxOptions::default()).unwrap_err();
+/// assert!(error.to_string().contains("not an ONNX model"));
+/// ```
+///
+/// # Errors
+///
+/// If the bytes are not an ONNX model; if a node has an unknown operator, control flow, a missing operand, or
+/// shapes that don't fit; if a dimension is symbolic without a bound, negative, or overflows; if a shape depends
+/// on data and none is declared. The place is the node, input or initializer.
+pub fn read(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
+    let bytes = inflate(bytes)?;
+    let slim = strip::strip(&bytes)?;
+    let model = proto::ModelProto::decode(slim.as_slice()).map_err(|error| {
+        FormatError::new("", format!("not an ONNX model, or a damaged one: {error}"))
+            .hint("export the model again, or fetch it again")
+    })?;
+    let name = model.graph.as_ref().map_or("", |graph| graph.name()).to_owned();
+    emit::emit(lower::lower(&model, &options.dims)?, &name)
+}
+
+/// The file without Zstandard around it.
+fn inflate(bytes: &[u8]) -> Result<Cow<'_, [u8]>, FormatError> {
+    if !bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut out = Vec::new();
+    let decoded = zstd::Decoder::with_buffer(bytes).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut out));
+    match decoded {
+        Ok(_) if out.len() as u64 <= MAX_BYTES => Ok(Cow::Owned(out)),
+        Ok(_) => Err(FormatError::new("", format!("the file holds more than {MAX_BYTES} bytes"))),
+        Err(error) => Err(FormatError::new("", format!("the compressed file is damaged: `{error}`"))
+            .hint("make or fetch it again")),
+    }
+}
