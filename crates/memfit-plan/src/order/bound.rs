@@ -1,11 +1,74 @@
-//! A lower bound on the peak of every order.
+//! Lower bounds on the peak of every order.
 //!
-//! Source: the largest working set, as every memory planner uses it; sharpened by what is certainly resident.
-//! Never above the optimum; far below it where many values must be live at once. O(ops + operands).
+//! [`of`] is the largest working set, as every memory planner uses it, with what is always resident: linear
+//! time. [`around`] adds, for one op, every value that must exist while that op runs: made before it in every
+//! order, and read by it or after it in every order. That is where training graphs have their peak: what the
+//! forward pass saves for the backward pass is live at the loss. Both are never above the optimum; they are
+//! below it where one of two values must be live, but either may be. [`strongest`] looks for the op with the
+//! highest bound, given a good order: no op's bound is above what is live while it runs in *any* order, so ops
+//! are asked from the highest down, until what is live is no more than the bound so far.
+
+use std::cmp::Reverse;
 
 use memfit_ir::OpId;
 
-use super::Model;
+use super::{Ledger, Model};
+
+/// The highest bound around an op, not asking more than `most` ops. Time O(ops + operands) for each.
+pub(super) fn strongest(model: &Model, order: &[OpId], most: usize) -> i64 {
+    let mut ledger = Ledger::new(model);
+    let mut hills: Vec<(i64, OpId)> = order.iter().map(|&op| (ledger.run(op), op)).collect();
+    hills.sort_unstable_by_key(|&hill| Reverse(hill));
+    let mut bound = of(model);
+    let mut reached = vec![0; model.op_count()];
+    for (mark, &(hill, op)) in (1..).zip(hills.iter().take(most)) {
+        if hill <= bound {
+            break;
+        }
+        bound = bound.max(around(model, op, &mut reached, mark));
+    }
+    bound
+}
+
+/// The highest bound by minimum cuts, spending at most `effort` visits of edges.
+pub(super) fn by_cuts(model: &Model, order: &[OpId], mut bound: i64, effort: usize) -> i64 {
+    let mut ledger = Ledger::new(model);
+    let mut hills: Vec<(i64, OpId)> = order.iter().map(|&op| (ledger.run(op), op)).collect();
+    hills.sort_unstable_by_key(|&hill| Reverse(hill));
+    for &(hill, op) in hills.iter().take(20) {
+        if hill <= bound {
+            break;
+        }
+        let Some((live, _)) = super::cut::least(model, op, effort) else { continue };
+        bound = bound.max(live + model.needs[op.index()] - most_taken(model, op));
+    }
+    bound
+}
+
+/// No order has a smaller peak, because of what must be live while `op` runs. `reached` is scratch by op,
+/// which holds no mark `2 * mark` or `2 * mark + 1`.
+fn around(model: &Model, op: OpId, reached: &mut [u32], mark: u32) -> i64 {
+    let (before, after) = (2 * mark, 2 * mark + 1);
+    let mut open = vec![op];
+    while let Some(op) = open.pop() {
+        let preds = model.deps.preds(op).iter().copied();
+        open.extend(preds.filter(|pred| std::mem::replace(&mut reached[pred.index()], before) != before));
+    }
+    open.push(op);
+    reached[op.index()] = after;
+    while let Some(op) = open.pop() {
+        let succs = model.deps.succs(op).iter().copied();
+        open.extend(succs.filter(|succ| std::mem::replace(&mut reached[succ.index()], after) != after));
+    }
+    let needed = |value: usize| {
+        model.permanent[value] && model.source[value]
+            || !model.permanent[value]
+                && model.producer[value].is_none_or(|made| reached[made.index()] == before)
+                && (model.kept[value] || model.readers.row(value).iter().any(|op| reached[op.index()] == after))
+    };
+    let resident: i64 = (0..model.size.len()).filter(|&value| needed(value)).map(|v| model.size[v]).sum();
+    resident + model.needs[op.index()] - most_taken(model, op)
+}
 
 /// The bound described at [`Model::lower_bound`].
 pub(super) fn of(model: &Model) -> i64 {

@@ -3,8 +3,10 @@
 mod best;
 mod bfs;
 mod bound;
+mod cut;
 mod dfs;
 mod exact;
+mod flow;
 mod given;
 mod ledger;
 mod list;

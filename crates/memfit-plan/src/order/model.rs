@@ -16,6 +16,8 @@ pub struct Model {
     pub(super) size: Vec<i64>,
     /// By value: whether it is there before the first step.
     pub(super) source: Vec<bool>,
+    /// By value: the op that defines it.
+    pub(super) producer: Vec<Option<OpId>>,
     /// By value: whether it stays to the end.
     pub(super) kept: Vec<bool>,
     /// By value: the ops that read it, each once.
@@ -81,7 +83,8 @@ impl Model {
             needs.push(outputs + rounded(op.workspace) - taken.sum::<i64>());
             makes.push(op.writes.iter().map(|v| v.index()).filter(|&v| stays(v)).map(|v| size[v]).sum());
         }
-        let source: Vec<bool> = graph.value_ids().map(|v| graph.value(v).producer.is_none()).collect();
+        let producer: Vec<Option<OpId>> = graph.value_ids().map(|v| graph.value(v).producer).collect();
+        let source: Vec<bool> = producer.iter().map(Option::is_none).collect();
         let sources = (0..size.len()).filter(|&v| source[v]).map(|v| size[v]).sum();
         let start = (0..size.len()).filter(|&v| source[v] && stays(v)).map(|v| size[v]).sum();
         let end = (0..size.len()).filter(|&v| kept[v]).map(|v| size[v]).sum();
@@ -92,6 +95,7 @@ impl Model {
             deps,
             size,
             source,
+            producer,
             kept,
             readers,
             reads,
@@ -125,6 +129,14 @@ impl Model {
     pub fn peak(&self, order: &[OpId]) -> Bytes {
         let mut ledger = Ledger::new(self);
         bytes(order.iter().map(|&op| ledger.run(op)).fold(self.floor(), i64::max))
+    }
+
+    /// A stronger bound than [`Model::lower_bound`], found by looking at what must be live around the highest
+    /// ops of a good `order`. Time O(ops + operands) for each op that is looked at.
+    #[must_use]
+    pub fn bound_around(&self, order: &[OpId]) -> Bytes {
+        let bound = super::bound::strongest(self, order, 1000);
+        bytes(super::bound::by_cuts(self, order, bound, 100_000_000))
     }
 
     /// Bytes that are live at some step, whatever the order: before the first op all sources, after the last
