@@ -1,0 +1,240 @@
+//! `cargo xtask hammer`: every strategy and every way to spoil a plan, before the judge and on real bytes.
+//!
+//! One strike makes a good plan with steps of every kind and mutants of it, and a graph on which a few pairs
+//! of an order and a placer work, with mutants of their plans. Two things must never happen: the judge
+//! refuses a good plan, or it accepts a plan that leaves wrong bytes. Each is shown with a text that
+//! reproduces it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memfit_ir::{Bytes, Device, Dtype, InPlace, Limits, Nanos, Plan, Program};
+use memfit_plan::order::ORDERS;
+use memfit_plan::place::{PLACERS, Problem};
+use memfit_plan::Context;
+use memfit_testkit::bytes::Truth;
+use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, try_plan};
+use rayon::prelude::*;
+
+/// Mutants of each own program, and of each strategy's plan.
+const MUTANTS: (usize, usize) = (8, 2);
+/// Pairs of an order and a placer in each strike.
+const PAIRS: usize = 3;
+/// Strikes between two looks at the count.
+const BATCH: u64 = 2048;
+/// Failures kept with their texts.
+const SHOWN: usize = 5;
+
+/// Verdicts counted: rejected and wrong, rejected though right, accepted and right, accepted though wrong.
+type Row = [u64; 4];
+
+/// A failure and how to see it again.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was tried.
+    pub what: String,
+    /// Seed of the strike.
+    pub seed: u64,
+    /// The plan, with its graph and limits, as `.mfp`.
+    pub replay: String,
+}
+
+/// What a run of the hammer has found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Good plans of the testkit's own generator.
+    own: Row,
+    orders: Vec<Row>,
+    placers: Vec<Row>,
+    /// A placer returned nothing, as pins or banks permit it to.
+    unplaced: u64,
+    mutants: Vec<Row>,
+    plans: u64,
+    seed: u64,
+    took: Duration,
+    /// The first failures.
+    pub failures: Vec<Failure>,
+}
+
+impl Report {
+    fn new(seed: u64) -> Report {
+        Report {
+            own: Row::default(),
+            orders: vec![Row::default(); ORDERS.len()],
+            placers: vec![Row::default(); PLACERS.len()],
+            unplaced: 0,
+            mutants: vec![Row::default(); MUTATORS.len()],
+            plans: 0,
+            seed,
+            took: Duration::ZERO,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Whether no good plan was refused and no wrong one accepted.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.refused() == 0 && self.holes() == 0
+    }
+
+    /// Good plans that the judge refused, or that were wrong.
+    fn refused(&self) -> u64 {
+        let good = [&self.own].into_iter().chain(&self.orders);
+        good.map(|row| row.iter().sum::<u64>() - row[Verdict::AcceptedRight as usize]).sum()
+    }
+
+    /// Wrong plans that the judge accepted.
+    fn holes(&self) -> u64 {
+        self.mutants.iter().map(|row| row[Verdict::AcceptedWrong as usize]).sum()
+    }
+
+    fn merge(mut self, other: Report) -> Report {
+        let add = |mine: &mut Row, theirs: &Row| mine.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
+        add(&mut self.own, &other.own);
+        for (mine, theirs) in [
+            (&mut self.orders, &other.orders),
+            (&mut self.placers, &other.placers),
+            (&mut self.mutants, &other.mutants),
+        ] {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| add(mine, theirs));
+        }
+        self.unplaced += other.unplaced;
+        self.plans += other.plans;
+        self.failures.extend(other.failures);
+        self.failures.sort_by_key(|failure| failure.seed);
+        self.failures.truncate(SHOWN);
+        self
+    }
+
+    fn good(&mut self, truth: &Truth, case: &Case, seed: u64, what: impl Fn() -> String) -> Verdict {
+        let verdict = try_plan(truth, case);
+        self.plans += 1;
+        if verdict != Verdict::AcceptedRight {
+            let what = format!("GOOD REFUSED ({verdict:?}): {}", what());
+            self.failures.push(Failure { what, seed, replay: case.replay() });
+        }
+        verdict
+    }
+
+    fn spoil(&mut self, truth: &Truth, case: &Case, seed: u64, rng: &mut Rng, count: usize) {
+        for _ in 0..count {
+            let Some((which, mutant)) = mutant(case, rng) else { continue };
+            let verdict = try_plan(truth, &mutant);
+            self.plans += 1;
+            self.mutants[which][verdict as usize] += 1;
+            if verdict == Verdict::AcceptedWrong {
+                let what = format!("ACCEPTED WRONG: {}", MUTATORS[which].0);
+                self.failures.push(Failure { what, seed, replay: mutant.replay() });
+            }
+        }
+    }
+}
+
+/// Tries at least `plans` plans, the same ones for the same `seed`, on all cores.
+///
+/// # Errors
+///
+/// Never: what is found stands in the report.
+pub fn run(plans: u64, seed: u64) -> anyhow::Result<Report> {
+    let started = Instant::now();
+    let mut report = Report::new(seed);
+    let mut first = seed.wrapping_mul(1 << 32);
+    while report.plans < plans {
+        let seeds = first..first.saturating_add(BATCH);
+        let batch = seeds.into_par_iter().map(strike).reduce(|| Report::new(seed), Report::merge);
+        report = report.merge(batch);
+        first = first.wrapping_add(BATCH);
+    }
+    report.took = started.elapsed();
+    Ok(report)
+}
+
+fn strike(seed: u64) -> Report {
+    let mut report = Report::new(seed);
+    let mut rng = Rng::new(!seed);
+    let own = case(seed);
+    let truth = Truth::of(&own.graph);
+    let verdict = report.good(&truth, &own, seed, || "own program".to_owned());
+    report.own[verdict as usize] += 1;
+    report.spoil(&truth, &own, seed, &mut rng, MUTANTS.0);
+
+    let graph = Arc::new(graph(rng.bits()));
+    let truth = Truth::of(&graph);
+    let device = device();
+    let context = Context { seed, ..Context::new(&device) };
+    for _ in 0..PAIRS {
+        let (order, placer) = (rng.below(ORDERS.len()), rng.below(PLACERS.len()));
+        let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
+        let align = Bytes([1, 16, 64][rng.below(3)]);
+        let program = Program::in_order(&graph, &ORDERS[order].order(&graph, &context), in_place);
+        let (problem, item_of) = Problem::of(&graph, &program, &Limits::arena(Bytes::MAX, align));
+        let Ok(placement) = PLACERS[placer].place(&problem, &context) else {
+            report.unplaced += 1;
+            continue;
+        };
+        let limits = Limits::arena(placement.height, align);
+        let layout = Problem::layout(&placement.places, &item_of);
+        let plan = Plan { graph: graph.digest(), program, layout };
+        let case = Case { graph: Arc::clone(&graph), limits, plan };
+        let name = || format!("{} × {}, {in_place:?}", ORDERS[order].info().name, PLACERS[placer].info().name);
+        let verdict = report.good(&truth, &case, seed, name);
+        report.orders[order][verdict as usize] += 1;
+        report.placers[placer][verdict as usize] += 1;
+        report.spoil(&truth, &case, seed, &mut rng, MUTANTS.1);
+    }
+    report
+}
+
+/// Some device; only costs come from it.
+fn device() -> Device {
+    Device {
+        name: "hammer".to_owned(),
+        memory: Bytes::MAX,
+        align: Bytes(16),
+        flops: vec![(Dtype::F32, 1e12)],
+        bandwidth: 1e11,
+        efficiency: (1.0, 1.0),
+        launch: Nanos(1000),
+        link: None,
+        host_memory: Bytes::ZERO,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "rejected", "rejected", "accepted", "ACCEPTED")?;
+        writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "wrong", "right", "right", "WRONG")?;
+        let mut rows = vec![("own programs", self.own)];
+        rows.extend(ORDERS.iter().zip(&self.orders).map(|(order, row)| (order.info().name, *row)));
+        rows.extend(PLACERS.iter().zip(&self.placers).map(|(placer, row)| (placer.info().name, *row)));
+        let good = rows.len();
+        rows.extend(MUTATORS.iter().zip(&self.mutants).map(|((name, _), row)| (*name, *row)));
+        let mut sum = Row::default();
+        for (at, (name, row)) in rows.iter().enumerate() {
+            match at {
+                0 => writeln!(f, "good plans")?,
+                at if at == good => writeln!(f, "mutants")?,
+                _ => {}
+            }
+            if at >= good {
+                sum.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+            }
+            writeln!(f, "  {name:16} {:>10} {:>10} {:>10} {:>10}", row[0], row[1], row[2], row[3])?;
+        }
+        writeln!(f, "  {:16} {:>10} {:>10} {:>10} {:>10}", "all mutants", sum[0], sum[1], sum[2], sum[3])?;
+        let seconds = self.took.as_secs_f64();
+        let rate = self.plans as f64 / seconds.max(1e-9);
+        writeln!(
+            f,
+            "{} plans in {seconds:.1} s, {rate:.0} plans/s, seed {}; {} without a placement",
+            self.plans, self.seed, self.unplaced
+        )?;
+        writeln!(f, "GOOD REFUSED: {}", self.refused())?;
+        writeln!(f, "ACCEPTED WRONG: {}", self.holes())?;
+        for Failure { what, seed, replay } in &self.failures {
+            writeln!(f, "\n; {what}, strike {seed}\n{replay}")?;
+        }
+        Ok(())
+    }
+}
