@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memfit_ir::{Bytes, Device, Dtype, InPlace, Limits, Nanos, Plan, Program};
+use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::Context;
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, try_plan};
 use rayon::prelude::*;
@@ -72,10 +72,18 @@ impl Report {
         }
     }
 
-    /// Whether no good plan was refused and no wrong one accepted.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.refused() == 0 && self.holes() == 0
+    /// Whether the judge is right.
+    ///
+    /// # Errors
+    ///
+    /// If a good plan was refused or a wrong one accepted.
+    pub fn verdict(&self) -> anyhow::Result<()> {
+        let (refused, holes) = (self.refused(), self.holes());
+        anyhow::ensure!(
+            refused == 0 && holes == 0,
+            "{refused} good plans refused, {holes} wrong plans accepted"
+        );
+        Ok(())
     }
 
     /// Good plans that the judge refused, or that were wrong.
@@ -177,7 +185,8 @@ fn strike(seed: u64) -> Report {
         let layout = Problem::layout(&placement.places, &item_of);
         let plan = Plan { graph: graph.digest(), program, layout };
         let case = Case { graph: Arc::clone(&graph), limits, plan };
-        let name = || format!("{} × {}, {in_place:?}", ORDERS[order].info().name, PLACERS[placer].info().name);
+        let name =
+            || format!("{} × {}, {in_place:?}", ORDERS[order].info().name, PLACERS[placer].info().name);
         let verdict = report.good(&truth, &case, seed, name);
         report.orders[order][verdict as usize] += 1;
         report.placers[placer][verdict as usize] += 1;

@@ -1,2 +1,113 @@
-//! The memfit command.
-fn main() {}
+//! `cargo xtask`: everything that's done to the project rather than with it.
+
+mod bench;
+mod hammer;
+mod python;
+mod run;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Tests, lints, benches and corpus of memfit
+#[derive(Debug, Parser)]
+#[command(name = "xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run all tests: Rust, doctests, a short hammer, Python
+    Test {
+        /// Leave out the Python tests, which install PyTorch into `.venv-test` the first time
+        #[arg(long)]
+        no_python: bool,
+    },
+    /// Run the lints, then all tests: what must be green before anything lands
+    Ci,
+    /// Check what no compiler checks: file lengths, paths, sizes, the judge's size
+    Tidy,
+    /// Print a table of measurements against baselines in the same run
+    Bench {
+        /// Which one
+        #[arg(value_enum)]
+        name: bench::Bench,
+        /// Also write the table to `bench/record/`
+        #[arg(long)]
+        record: bool,
+    },
+    /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
+    Corpus,
+    /// Send generated plans and mutants of them to the judge and run all of them on real bytes
+    Hammer {
+        /// Plans and mutants together
+        #[arg(long, default_value_t = 100_000)]
+        plans: u64,
+        /// Start of the random sequence
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            run::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    run::enter_root()?;
+    match command {
+        Command::Test { no_python } => test(!no_python),
+        Command::Ci => {
+            lints()?;
+            test(true)
+        }
+        Command::Tidy => tidy::check(),
+        Command::Bench { name, record } => bench::measure(*name, *record),
+        Command::Corpus => {
+            let python = python::environment()?;
+            run::command(
+                &python,
+                ["-m", "memfit.torch.export", "--corpus", "corpus/graphs"],
+                &[("PYTHONPATH", "python")],
+            )
+        }
+        Command::Hammer { plans, seed } => hammer(*plans, *seed),
+    }
+}
+
+fn lints() -> Result<()> {
+    let none: &[(&str, &str)] = &[];
+    tidy::check()?;
+    run::command("cargo", ["fmt", "--all", "--check"], none)?;
+    run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], none)?;
+    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+fn test(with_python: bool) -> Result<()> {
+    let none: &[(&str, &str)] = &[];
+    if run::works("cargo", ["nextest", "--version"]) {
+        run::command("cargo", ["nextest", "run", "--workspace", "--no-fail-fast"], none)?;
+        run::command("cargo", ["test", "--workspace", "--doc"], none)?;
+    } else {
+        run::command("cargo", ["test", "--workspace"], none)?;
+    }
+    hammer(50_000, 1)?;
+    if with_python { python::test() } else { Ok(()) }
+}
+
+fn hammer(plans: u64, seed: u64) -> Result<()> {
+    let report = hammer::run(plans, seed)?;
+    run::say(&report.to_string());
+    report.verdict()
+}

@@ -1,0 +1,78 @@
+//! Measurements against baselines in the same run. One file is one bench; each prints one table.
+
+mod plan;
+mod reuse;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use memfit::{Graph, input};
+
+use crate::run;
+
+/// The benches there are.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Bench {
+    /// What in-place, co-share and both give on the corpus, against one buffer for each output
+    Reuse,
+    /// What `memfit plan` makes of each corpus graph, and how long it takes
+    Plan,
+}
+
+/// Runs `bench`; `record` also writes what it prints under `bench/record/`.
+pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
+    let text = match bench {
+        Bench::Reuse => reuse::run()?,
+        Bench::Plan => plan::run()?,
+    };
+    run::say(&text);
+    if record {
+        let name = bench.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        let date = run::output("date", ["--utc", "+%Y-%m-%d"])?;
+        let path = format!("bench/record/{}-{name}.md", date.trim());
+        std::fs::create_dir_all("bench/record")?;
+        let head = format!("`cargo xtask bench {name}`, {}, {}\n\n", date.trim(), machine());
+        std::fs::write(&path, head + &text).with_context(|| format!("can't write `{path}`"))?;
+        run::say(&format!("recorded in {path}"));
+    }
+    Ok(())
+}
+
+/// What figures of time depend on.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map(|rest| rest.trim_start_matches([' ', '\t', ':']));
+    format!("{cores} cores, {}", model.unwrap_or("unknown processor"))
+}
+
+/// Every graph of the corpus with its name, in the order of the names.
+pub(crate) fn corpus() -> Result<Vec<(String, Graph)>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir("corpus/graphs")?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.to_string_lossy().ends_with(".json.zst"))
+        .collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let graph = input::graph(&std::fs::read(&path)?, &input::Options::default())?;
+        let name =
+            path.file_name().unwrap_or_default().to_string_lossy().trim_end_matches(".json.zst").to_owned();
+        Ok((name, graph))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// A Markdown table.
+pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    for row in rows {
+        // Writing to a string can't fail.
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
+}
