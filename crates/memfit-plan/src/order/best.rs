@@ -5,7 +5,7 @@
 
 use memfit_ir::OpId;
 
-use super::{Model, ORDERS, Order};
+use super::{Known, Model, ORDERS, Order};
 use crate::{Context, Info};
 
 pub(super) struct Best;
@@ -21,34 +21,24 @@ impl Order for Best {
     }
 
     fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
-        let bound = model.lower_bound();
-        let mut best: Option<(memfit_ir::Bytes, Vec<OpId>)> = None;
-        for order in ORDERS.iter().filter(|order| order.info().name != self.info().name) {
-            let met = best.as_ref().is_some_and(|(peak, _)| *peak <= bound);
-            if met || (best.is_some() && (context.stop)()) {
+        let lists = ORDERS.iter().filter(|order| order.info().name != self.info().name);
+        let mut known = Known { order: Vec::new(), peak: i64::MAX, bound: super::bound::of(model) };
+        for order in lists {
+            if known.peak < i64::MAX && (known.peak <= known.bound || (context.stop)()) {
                 break;
             }
             let order = order.arrange(model, context);
-            let peak = model.peak(&order);
-            if best.as_ref().is_none_or(|(least, _)| peak < *least) {
-                best = Some((peak, order));
+            let peak = model.highest(&order);
+            if peak < known.peak {
+                known = Known { order, peak, ..known };
             }
         }
-        let Some((peak, order)) = best else { return Vec::new() };
-        if peak <= bound || order.len() > super::part::WIDEST {
-            return order;
-        }
-        let mut local = vec![u32::MAX; model.op_count()];
-        let part = super::part::Part::new(model, &super::Ledger::new(model), &order, &mut local);
-        let limits = super::exact::Limits {
-            from: i64::try_from(bound.0).unwrap_or(0),
-            below: i64::try_from(peak.0).unwrap_or(0),
-            states: 100_000,
-            stop: context.stop,
-        };
-        match super::exact::search(&part, limits) {
-            super::exact::Found::Best(_, path) => part.order(&path),
-            super::exact::Found::AtLeast(_) => order,
-        }
+        known.bound = super::bound::strongest(model, &known.order, super::bound::EFFORT);
+        let effort = usize::try_from(context.effort).unwrap_or(usize::MAX);
+        super::parts::improve(model, &mut known, WORK.saturating_mul(effort), context);
+        known.order
     }
 }
+
+/// What exact search may cost at effort 1: some tenths of a second.
+const WORK: usize = 6_000_000;

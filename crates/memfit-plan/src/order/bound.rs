@@ -4,7 +4,8 @@
 //! time. [`around`] adds, for one op, every value that must exist while that op runs: made before it in every
 //! order, and read by it or after it in every order. That is where training graphs have their peak: what the
 //! forward pass saves for the backward pass is live at the loss. Both are never above the optimum; they are
-//! below it where one of two values must be live, but either may be. [`strongest`] looks for the op with the
+//! below it where one of two values must be live, but either may be: there a minimum cut (`order/cut.rs`)
+//! decides. [`strongest`] looks for the op with the
 //! highest bound, given a good order: no op's bound is above what is live while it runs in *any* order, so ops
 //! are asked from the highest down, until what is live is no more than the bound so far.
 
@@ -14,36 +15,35 @@ use memfit_ir::OpId;
 
 use super::{Ledger, Model};
 
-/// The highest bound around an op, not asking more than `most` ops. Time O(ops + operands) for each.
-pub(super) fn strongest(model: &Model, order: &[OpId], most: usize) -> i64 {
+/// The highest bound that `effort` steps along edges are enough to find.
+pub(super) fn strongest(model: &Model, order: &[OpId], effort: usize) -> i64 {
     let mut ledger = Ledger::new(model);
     let mut hills: Vec<(i64, OpId)> = order.iter().map(|&op| (ledger.run(op), op)).collect();
     hills.sort_unstable_by_key(|&hill| Reverse(hill));
     let mut bound = of(model);
     let mut reached = vec![0; model.op_count()];
+    let most = effort / (4 * model.size.len().max(1));
     for (mark, &(hill, op)) in (1..).zip(hills.iter().take(most)) {
         if hill <= bound {
             break;
         }
         bound = bound.max(around(model, op, &mut reached, mark));
     }
-    bound
-}
-
-/// The highest bound by minimum cuts, spending at most `effort` visits of edges.
-pub(super) fn by_cuts(model: &Model, order: &[OpId], mut bound: i64, effort: usize) -> i64 {
-    let mut ledger = Ledger::new(model);
-    let mut hills: Vec<(i64, OpId)> = order.iter().map(|&op| (ledger.run(op), op)).collect();
-    hills.sort_unstable_by_key(|&hill| Reverse(hill));
-    for &(hill, op) in hills.iter().take(20) {
+    for &(hill, op) in hills.iter().take(CUTS) {
         if hill <= bound {
             break;
         }
-        let Some((live, _)) = super::cut::least(model, op, effort) else { continue };
+        let Some((live, _)) = super::cut::least(model, op, effort / CUTS) else { continue };
         bound = bound.max(live + model.needs[op.index()] - most_taken(model, op));
     }
     bound
 }
+
+/// Steps along edges that a bound is worth where nothing else is said.
+pub(super) const EFFORT: usize = 20_000_000;
+
+/// Minimum cuts for so many of the highest ops.
+const CUTS: usize = 16;
 
 /// No order has a smaller peak, because of what must be live while `op` runs. `reached` is scratch by op,
 /// which holds no mark `2 * mark` or `2 * mark + 1`.
@@ -64,7 +64,8 @@ fn around(model: &Model, op: OpId, reached: &mut [u32], mark: u32) -> i64 {
         model.permanent[value] && model.source[value]
             || !model.permanent[value]
                 && model.producer[value].is_none_or(|made| reached[made.index()] == before)
-                && (model.kept[value] || model.readers.row(value).iter().any(|op| reached[op.index()] == after))
+                && (model.kept[value]
+                    || model.readers.row(value).iter().any(|op| reached[op.index()] == after))
     };
     let resident: i64 = (0..model.size.len()).filter(|&value| needed(value)).map(|v| model.size[v]).sum();
     resident + model.needs[op.index()] - most_taken(model, op)

@@ -12,8 +12,8 @@
 //! continuation stays as good with the run moved to its front. This is what makes Liu's hill and valley
 //! segments (SIAM J. Algebraic Discrete Methods 8, 1987) optimal on trees, applied wherever it holds.
 //!
-//! Exact, also with in-place takeovers (which only grow with the set of done ops), if it ends before it has
-//! seen `cap` states; else the level is returned. Time O(states × ready ops × operands), space O(states).
+//! Exact, also with in-place takeovers (which only grow with the set of done ops), if it ends within
+//! the work it is allowed; else the level is returned. Time O(states × ready ops × operands), space O(states).
 //! Ties: the first path found, the op that leaves least first. The wrong choice for wide parts without valleys:
 //! the states are exponential in the width.
 
@@ -26,10 +26,23 @@ use super::part::{Part, Set, members};
 /// What a search has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The smallest peak, and a path of indices that has it.
-    Best(i64, Vec<usize>),
+    /// A path of indices with the smallest peak, or one that does not rise above where the level started.
+    Best { path: Vec<usize>, work: usize },
     /// The smallest peak is at least this.
-    AtLeast(i64),
+    AtLeast { level: i64, work: usize },
+}
+
+impl Found {
+    /// What it took, as in [`Limits::work`].
+    pub(super) fn work(&self) -> usize {
+        let (Found::Best { work, .. } | Found::AtLeast { work, .. }) = self;
+        *work
+    }
+
+    /// Whether the search was given up before it had shown anything about peaks below `below`.
+    pub(super) fn capped(&self, below: i64) -> bool {
+        matches!(self, Found::AtLeast { level, .. } if *level < below)
+    }
 }
 
 /// How far a search goes.
@@ -39,8 +52,8 @@ pub(super) struct Limits<'a> {
     pub(super) from: i64,
     /// Peaks from here on are of no interest.
     pub(super) below: i64,
-    /// The most states that are visited.
-    pub(super) states: usize,
+    /// The most times that the cost of an op after a set of ops is asked: about 20 ns each.
+    pub(super) work: usize,
     /// Asked now and then.
     pub(super) stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -60,24 +73,32 @@ struct State {
 
 /// Searches `part` for its smallest peak.
 pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
-    let mut flood =
-        Flood { part, states: Vec::new(), paths: Vec::new(), seen: HashMap::default(), level: limits.from };
+    let mut flood = Flood {
+        part,
+        states: Vec::new(),
+        paths: Vec::new(),
+        seen: HashMap::default(),
+        level: limits.from,
+        work: 0,
+    };
     let mut open: Vec<(usize, usize)> = Vec::new(); // States and their next op.
     let mut dams: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new(); // Least untried hill of a state.
     let start = State { done: 0, ready: part.ready(0), live: part.live, before: 0, path: 0, tried: i64::MIN };
-    let Some(start) = flood.visit(start) else { return Found::AtLeast(limits.from) };
+    let Some(start) = flood.visit(start) else {
+        return Found::AtLeast { level: limits.from, work: 0 };
+    };
     let mut fresh = Some(start);
-    loop {
+    for turn in 1usize.. {
         if let Some(state) = fresh.take() {
             if flood.states[state].done == part.all() {
-                return Found::Best(flood.level, flood.path(state));
+                return Found::Best { path: flood.path(state), work: flood.work };
             }
             if let Some(hill) = flood.spread(state, &mut open) {
                 dams.push(Reverse((hill, state)));
             }
         }
-        if flood.states.len() > limits.states || (flood.states.len().is_multiple_of(256) && (limits.stop)()) {
-            return Found::AtLeast(flood.level);
+        if flood.work > limits.work || (turn.is_multiple_of(256) && (limits.stop)()) {
+            return flood.at_least(flood.level);
         }
         if let Some((state, at)) = open.pop() {
             let before = flood.states[state];
@@ -86,13 +107,14 @@ pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
             fresh = flood.visit(State { before: state, ..next });
             continue;
         }
-        let Some(Reverse((hill, state))) = dams.pop() else { return Found::AtLeast(flood.level) };
+        let Some(Reverse((hill, state))) = dams.pop() else { return flood.at_least(flood.level) };
         if hill >= limits.below {
-            return Found::AtLeast(limits.below.max(flood.level));
+            return flood.at_least(limits.below);
         }
         flood.level = flood.level.max(hill);
         fresh = Some(state);
     }
+    flood.at_least(flood.level)
 }
 
 struct Flood<'p> {
@@ -101,9 +123,19 @@ struct Flood<'p> {
     paths: Vec<u8>,
     seen: HashMap<Set, (), BuildHasherDefault<Mix>>,
     level: i64,
+    work: usize,
 }
 
 impl Flood<'_> {
+    fn at_least(&self, level: i64) -> Found {
+        Found::AtLeast { level, work: self.work }
+    }
+
+    fn cost(&mut self, done: Set, at: usize) -> (i64, i64) {
+        self.work += 1;
+        self.part.cost(done, at)
+    }
+
     /// Where the paths of all states end.
     fn end(&self) -> usize {
         self.states.last().map_or(0, |state| state.path)
@@ -113,7 +145,7 @@ impl Flood<'_> {
     fn step(&mut self, state: State, at: usize) -> State {
         let done = state.done | 1 << at;
         let ready = state.ready & !(1 << at) | self.part.opened(done, at);
-        let live = state.live + self.part.cost(state.done, at).1;
+        let live = state.live + self.cost(state.done, at).1;
         #[allow(clippy::cast_possible_truncation, reason = "a part has at most 128 ops")]
         self.paths.push(at as u8);
         State { done, ready, live, ..state }
@@ -145,7 +177,7 @@ impl Flood<'_> {
         let path = self.paths.len();
         let mut length = None;
         for moves in 1..=LONGEST_RUN {
-            if now.live + self.part.cost(now.done, at).0 > self.level {
+            if now.live + self.cost(now.done, at).0 > self.level {
                 break;
             }
             now = self.step(now, at);
@@ -163,9 +195,9 @@ impl Flood<'_> {
     }
 
     /// The op that continues a run after `at`: of those it has opened, the one that leaves least.
-    fn follow(&self, state: State, at: usize) -> Option<usize> {
+    fn follow(&mut self, state: State, at: usize) -> Option<usize> {
         let opened = members(self.part.opened(state.done, at));
-        opened.min_by_key(|&next| (self.part.cost(state.done, next).1, next))
+        opened.min_by_key(|&next| (self.cost(state.done, next).1, next))
     }
 
     /// Opens all ways out of a state that lie below the level and were not tried; the least hill above it.
@@ -174,7 +206,7 @@ impl Flood<'_> {
         let mut ways: Vec<(i64, usize)> = Vec::new();
         let mut dam: Option<i64> = None;
         for at in members(ready) {
-            let (needs, leaves) = self.part.cost(done, at);
+            let (needs, leaves) = self.cost(done, at);
             let hill = live + needs;
             if hill > self.level {
                 dam = Some(dam.map_or(hill, |least| least.min(hill)));

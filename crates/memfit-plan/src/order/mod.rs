@@ -14,6 +14,7 @@ mod lpmf;
 mod memory_greedy;
 mod model;
 mod part;
+mod parts;
 mod ready;
 mod reverse_dfs;
 mod walk;
@@ -39,6 +40,13 @@ pub trait Order: Sync {
     fn order(&self, graph: &Graph, context: &Context<'_>) -> Vec<OpId> {
         self.arrange(&Model::new(graph, context.device.align, InPlace::May), context)
     }
+}
+
+/// What a search has and improves: an order, its peak, and a bound that no order is under.
+struct Known {
+    order: Vec<OpId>,
+    peak: i64,
+    bound: i64,
 }
 
 /// Every order, cheapest first; the last one is the default. This order is the order of the manual.
