@@ -180,7 +180,7 @@ pub(crate) fn ids(len: usize) -> Vec<u32> {
 }
 
 /// Fills in the sections of `pieces` and returns the load of each.
-fn sections(pieces: &mut [Piece]) -> Vec<u64> {
+pub(crate) fn sections(pieces: &mut [Piece]) -> Vec<u64> {
     let mut births = ids(pieces.len());
     births.sort_unstable_by_key(|&index| pieces[index as usize].born);
     let mut deaths = ids(pieces.len());

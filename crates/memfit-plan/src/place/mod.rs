@@ -4,16 +4,22 @@ mod arena;
 mod best;
 mod best_fit;
 mod bfc;
+mod dive;
 mod fit;
 mod heap;
 mod largest_first;
 mod naive;
+mod exact;
 mod problem;
+mod rank;
 mod refcount;
+mod skyline;
 
 pub use best::Best;
 pub use best_fit::BestFit;
+pub use exact::Exact;
 pub use bfc::Bfc;
+pub use dive::Dive;
 pub use largest_first::LargestFirst;
 pub use naive::Naive;
 pub use problem::{Item, Lanes, Problem};
@@ -27,6 +33,16 @@ use crate::{Context, Info};
 pub trait Placer: Sync {
     /// What people are told about this placer.
     fn info(&self) -> Info;
+
+    /// Whether it takes milliseconds on a training step, so that tables can show it beside the chosen one.
+    fn is_quick(&self) -> bool {
+        true
+    }
+
+    /// Whether it replays the allocator of a framework: what a step takes there today.
+    fn replays_allocator(&self) -> bool {
+        false
+    }
 
     /// Lays out `problem` as low as this placer can.
     ///
@@ -68,4 +84,4 @@ pub enum Unplaced {
 }
 
 /// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
-pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Best];
+pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Dive, &Exact::DEFAULT, &Best];

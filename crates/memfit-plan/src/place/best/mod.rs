@@ -4,9 +4,9 @@
 
 use std::cmp::Reverse;
 
-use super::arena::{Arena, Does, Packing, place};
-use super::fit::{self, Gap};
-use super::{Placement, Placer, Problem, RefCount, Unplaced, heap, naive};
+use crate::place::arena::{Arena, Does, Packing, place};
+use crate::place::fit::{self, Gap};
+use crate::place::{Placement, Placer, Problem, RefCount, Unplaced, heap, naive};
 use crate::{Context, Info};
 
 /// The default.

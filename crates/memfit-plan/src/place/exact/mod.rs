@@ -1,0 +1,268 @@
+//! Branch and bound over canonical packings, with restarts over orders of preference.
+//!
+//! Source: Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning"
+//! (ASPLOS 2023, doi 10.1145/3623278.3624752): offsets never decrease along a branch; a piece is not placed
+//! at or above the lowest place another could end at; what is left of a section must fit above its floor;
+//! parts that no unplaced piece connects are solved one by one; where nothing rests on a piece its siblings
+//! are not tried. We differ in that
+//! - a piece that is passed over where it rests will rest on a piece yet to come, so its proved offset rises
+//!   at once to the lowest such end, and with it the floors of its sections;
+//! - bookkeeping is incremental, nothing is sorted or scanned but the candidates of a node;
+//! - orders are not run to the end but restarted with growing limits and noise, since how long an order
+//!   takes is a matter of luck with a heavy tail; one order learns which sections failed before;
+//! - the capacity is searched from both sides: each round tries the bound and a height between it and the
+//!   lowest packing known, which moves towards the one that was of use.
+//!
+//! Guarantee: given enough effort the height is least, and proved so; the bound is always proved. Exponential
+//! time; O(pairs of pieces that meet) space. Ties: the earliest task of a round wins, and tasks after it are
+//! left out of account, so that the result does not depend on the number of threads. Wrong choice beyond a
+//! few thousand pieces that meet each other: see `best/`.
+
+mod instance;
+mod search;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+
+pub(crate) use instance::Instance;
+use search::{Outcome, Search};
+
+use super::arena::{Arena, Does, Packing, place};
+use super::rank::Order;
+use super::{Placement, Placer, Problem, Unplaced, dive, naive};
+use crate::{Context, Info};
+
+/// Branch and bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Work at effort 1, about a nanosecond each.
+    pub work: u64,
+}
+
+impl Exact {
+    /// About two seconds.
+    pub const DEFAULT: Exact = Exact { work: 2_000_000_000 };
+}
+
+impl Placer for Exact {
+    fn info(&self) -> Info {
+        Info {
+            name: "exact",
+            summary: "branch and bound over canonical packings, with restarts",
+            source: "after Moffitt, MiniMalloc, ASPLOS 2023",
+            year: 2023,
+        }
+    }
+
+    fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
+        place(problem, context, Does::ALL, &|arena| {
+            let found = dive::pack(arena, &Order::STATIC, u64::MAX, u64::MAX, context.stop);
+            let mut best = found.unwrap_or_else(|| naive::pack(arena));
+            let budget = self.work.saturating_mul(u64::from(context.effort));
+            improve(arena, &mut best, budget, context);
+            Ok(best)
+        })
+    }
+}
+
+/// Lowers `best` part by part; parts are what no piece connects. Raises its bound where that is proved.
+/// Returns the work it took.
+pub(crate) fn improve(arena: &Arena, best: &mut Packing, budget: u64, context: &Context<'_>) -> u64 {
+    let mut parts = parts(arena);
+    let height = |part: &Vec<u32>, offsets: &[u64]| {
+        part.iter().map(|&piece| offsets[piece as usize].saturating_add(arena.pieces[piece as usize].size)).max()
+    };
+    parts.sort_by_key(|part| std::cmp::Reverse(height(part, &best.offsets)));
+    let mut spent = 0;
+    for part in parts {
+        let high = height(&part, &best.offsets).unwrap_or(0);
+        if high <= arena.enough || high <= best.bound {
+            continue;
+        }
+        let inst = Instance::new(
+            arena,
+            part.iter().map(|&piece| (piece, arena.pieces[piece as usize], 0)).collect(),
+        );
+        let goal = Goal {
+            low: best.bound,
+            enough: arena.enough.max(best.bound),
+            high,
+            budget: budget.saturating_sub(spent),
+            seed: context.seed,
+        };
+        let result = solve(&inst, goal, context.stop);
+        spent += result.work;
+        best.bound = best.bound.max(result.bound);
+        if let Some(offsets) = result.offsets {
+            for (&name, offset) in inst.names.iter().zip(offsets) {
+                best.offsets[name as usize] = offset;
+            }
+        }
+    }
+    let lowered = arena.packing(std::mem::take(&mut best.offsets));
+    *best = Packing { bound: best.bound.min(lowered.height), ..lowered };
+    spent
+}
+
+/// The pieces that are connected by meeting each other, in order of time.
+pub(crate) fn parts(arena: &Arena) -> Vec<Vec<u32>> {
+    if arena.apart.rows() > 0 {
+        return vec![arena.ids()];
+    }
+    let mut order = arena.ids();
+    order.sort_by_key(|&piece| arena.pieces[piece as usize].lo);
+    let mut parts: Vec<Vec<u32>> = Vec::new();
+    let mut until = 0;
+    for index in order {
+        let piece = &arena.pieces[index as usize];
+        match parts.last_mut() {
+            Some(part) if piece.lo < until => part.push(index),
+            _ => parts.push(vec![index]),
+        }
+        until = until.max(piece.hi);
+    }
+    parts
+}
+
+/// What a search is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    /// Proved: nothing is lower.
+    pub(crate) low: u64,
+    /// Where to stop, not below `low`.
+    pub(crate) enough: u64,
+    /// Height known to be possible.
+    pub(crate) high: u64,
+    /// Work allowed.
+    pub(crate) budget: u64,
+    /// Start of the noise.
+    pub(crate) seed: u64,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// Offsets of less height than was known, indexed as [`Instance::names`].
+    pub(crate) offsets: Option<Vec<u64>>,
+    /// Proved: nothing is lower.
+    pub(crate) bound: u64,
+    /// Work done.
+    pub(crate) work: u64,
+}
+
+/// One search of a round.
+struct Task {
+    order: Order,
+    capacity: u64,
+    noise: u32,
+}
+
+const ORDERS: [Order; 8] = [
+    Order::Atw,
+    Order::Birth,
+    Order::Twa,
+    Order::Taw,
+    Order::Wat,
+    Order::Blame,
+    Order::Size,
+    Order::Death,
+];
+
+/// Noise of the rounds in percent; the first round has none.
+const NOISE: [u32; 4] = [10, 30, 5, 50];
+
+/// Looks for a packing of `inst` as low as the goal wants.
+pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync)) -> Found {
+    let mut found = Found { bound: goal.low, ..Found::default() };
+    let mut high = goal.high;
+    let mut limit = (4 * inst.len() as u64).max(2000);
+    let mut blame = vec![0u64; inst.sections()];
+    let mut halvings = 1; // the trial height is this many halvings of the gap below `high`
+    for round in 0u64.. {
+        let target = goal.enough.max(found.bound);
+        if high <= target || found.work >= goal.budget || stop() {
+            break;
+        }
+        let trial = high - ((high - target) >> halvings).max(1);
+        let noise = if round == 0 { 0 } else { NOISE[(round % 4) as usize] };
+        let mut tasks: Vec<Task> =
+            ORDERS.iter().map(|&order| Task { order, capacity: target, noise }).collect();
+        if trial > target {
+            let some = ORDERS.iter().enumerate().filter(|(at, _)| (*at as u64 + round).is_multiple_of(2));
+            tasks.extend(some.map(|(_, &order)| Task { order, capacity: trial, noise }));
+        }
+        let first = AtomicUsize::new(usize::MAX);
+        let runs: Vec<Run> = tasks
+            .par_iter()
+            .enumerate()
+            .map(|(at, task)| {
+                let seed = goal.seed.wrapping_add(round << 8).wrapping_add(at as u64);
+                let cut = || first.load(Ordering::Relaxed) < at || stop();
+                let run = task.run(inst, limit, &blame, seed, &cut);
+                if matches!(run.outcome, Outcome::Found(_)) {
+                    first.fetch_min(at, Ordering::Relaxed);
+                }
+                run
+            })
+            .collect();
+        let mut helped = false;
+        for (task, run) in tasks.iter().zip(runs) {
+            found.work += run.work;
+            for (sum, failures) in blame.iter_mut().zip(run.blame) {
+                *sum += failures;
+            }
+            match run.outcome {
+                Outcome::Found(offsets) => {
+                    let ends = offsets.iter().zip(&inst.size).map(|(&offset, &size)| offset + size);
+                    high = ends.max().unwrap_or(0);
+                    found.offsets = Some(offsets);
+                    helped = true;
+                    break; // those after it may have been cut short
+                }
+                Outcome::Infeasible if task.capacity < high => {
+                    found.bound = found.bound.max(task.capacity + 1);
+                    helped |= task.capacity == trial;
+                }
+                _ => {}
+            }
+        }
+        halvings = if helped { 1 } else { (halvings + 1).min(63) };
+        blame.iter_mut().for_each(|failures| *failures -= *failures / 2);
+        limit += limit / 5;
+    }
+    found
+}
+
+/// How a task went.
+struct Run {
+    outcome: Outcome,
+    blame: Vec<u64>,
+    work: u64,
+}
+
+impl Task {
+    fn run(&self, inst: &Instance, limit: u64, blame: &[u64], mut seed: u64, cut: &dyn Fn() -> bool) -> Run {
+        let noise: Vec<u32> = if self.noise == 0 {
+            Vec::new()
+        } else {
+            seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut draw = || {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                1024 + u32::try_from((seed >> 11) % u64::from(1024 * self.noise / 100)).unwrap_or(0)
+            };
+            (0..inst.len()).map(|_| draw()).collect()
+        };
+        let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec());
+        let mut outcome = Outcome::Open;
+        while outcome == Outcome::Open && search.nodes < limit && !cut() {
+            outcome = search.run(1024.min(limit - search.nodes));
+        }
+        for (failures, before) in search.blame.iter_mut().zip(blame) {
+            *failures -= before;
+        }
+        Run { outcome, work: search.work, blame: search.blame }
+    }
+}

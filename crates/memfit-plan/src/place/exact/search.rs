@@ -1,0 +1,484 @@
+//! Depth-first search for a packing under a capacity, over canonical packings only; can be continued.
+//!
+//! A packing is canonical if pieces are placed in order of offset, each at its lowest offset: on 0 or on top
+//! of another piece. Some packing of least height is canonical. A node of the search places one piece; the
+//! rules by which nodes are left out are in the parent module. All bookkeeping is incremental: what a
+//! placement changes is written to a trail and taken back from there.
+
+use super::instance::Instance;
+use crate::place::arena::ids;
+use crate::place::rank::Order;
+
+/// How a run of a search ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Offsets, indexed as [`Instance::names`].
+    Found(Vec<u64>),
+    /// No packing is within the capacity.
+    Infeasible,
+    /// The allowance is used up.
+    Open,
+}
+
+/// What a trail entry takes back.
+#[derive(Clone, Copy, Debug)]
+enum Undo {
+    /// The lowest offset of a piece.
+    Rest(u32, u64),
+    /// The proved lowest offset of a piece.
+    Low(u32, u64),
+    /// The floor of a section.
+    Floor(u32, u64),
+    /// A piece was placed.
+    Place(u32),
+    /// The rank of a piece.
+    Rank(u32, u32),
+}
+
+/// A choice point: candidates of one part, or a part that fell into independent parts.
+#[derive(Clone, Debug)]
+struct Frame {
+    /// Sections of the part.
+    part: (u32, u32),
+    /// Candidates, or parts, still to be tried: `pool[next..end]`.
+    next: usize,
+    end: usize,
+    /// Length of the trail before the current candidate.
+    trail: usize,
+    /// Index of the innermost enclosing split frame.
+    split: usize,
+    /// Whether it is the first frame of its part.
+    root: bool,
+}
+
+const NONE: usize = usize::MAX;
+
+/// A depth-first search that can be continued.
+#[derive(Clone, Debug)]
+pub(crate) struct Search<'a> {
+    inst: &'a Instance,
+    order: Order,
+    /// Factors, in 1024ths, to the first key of each piece; empty: 1.
+    noise: Vec<u32>,
+    rank: Vec<u32>,
+    capacity: u64,
+    /// Lowest offset each piece can rest at.
+    rest: Vec<u64>,
+    /// Proved lowest offset of each piece: `rest`, or more where that was passed over.
+    low: Vec<u64>,
+    placed: Vec<bool>,
+    /// Lowest `low` of the unplaced pieces of each section.
+    floor: Vec<u64>,
+    /// Bytes of the unplaced pieces of each section.
+    total: Vec<u64>,
+    /// Unplaced pieces across the border between a section and the next.
+    cuts: Vec<u32>,
+    /// Unplaced pieces of each section first; `active` of them.
+    members: Vec<Vec<u32>>,
+    active: Vec<u32>,
+    /// Position of a piece in the member list of each of its sections.
+    position: Vec<u32>,
+    trail: Vec<Undo>,
+    frames: Vec<Frame>,
+    /// Candidates as (piece, 0) and parts as (first, last) of all frames.
+    pool: Vec<(u32, u32)>,
+    scratch: Vec<(u64, u32, u32)>,
+    touched: Vec<u32>,
+    is_touched: Vec<bool>,
+    state: State,
+    /// Failures of each section.
+    pub(crate) blame: Vec<u64>,
+    /// Nodes so far.
+    pub(crate) nodes: u64,
+    /// Work so far, about a nanosecond each.
+    pub(crate) work: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Descend into the part of the top frame's latest placement.
+    Enter { part: (u32, u32), last: (u64, u32), split: usize, root: bool },
+    /// Try the next candidate of the top frame.
+    Next,
+    Done(bool),
+}
+
+impl<'a> Search<'a> {
+    /// A search that has not started yet.
+    pub(crate) fn new(inst: &'a Instance, order: Order, capacity: u64, noise: Vec<u32>, blame: Vec<u64>) -> Search<'a> {
+        let n = inst.len();
+        let sections = inst.members.len();
+        let rest = inst.start.clone();
+        let floor = inst
+            .members
+            .iter()
+            .map(|members| members.iter().map(|&piece| rest[piece as usize]).min().unwrap_or(0))
+            .collect();
+        let mut cuts = vec![0u32; sections];
+        let mut position = vec![0u32; inst.pairs];
+        for piece in 0..n {
+            for border in inst.lo[piece]..inst.hi[piece] - 1 {
+                cuts[border as usize] += 1;
+            }
+        }
+        for (section, members) in (0u32..).zip(&inst.members) {
+            for (at, &piece) in (0u32..).zip(members) {
+                position[(inst.base[piece as usize] + section - inst.lo[piece as usize]) as usize] = at;
+            }
+        }
+        let active = inst.members.iter().map(|members| u32::try_from(members.len()).unwrap_or(0)).collect();
+        let too_much = inst.load.iter().any(|&load| load > capacity);
+        let all = (0, u32::try_from(sections).unwrap_or(u32::MAX));
+        Search {
+            inst,
+            order,
+            noise,
+            rank: vec![0; n],
+            capacity,
+            low: rest.clone(),
+            rest,
+            placed: vec![false; n],
+            floor,
+            total: inst.load.clone(),
+            cuts,
+            members: inst.members.clone(),
+            active,
+            position,
+            trail: Vec::new(),
+            frames: Vec::new(),
+            pool: Vec::new(),
+            scratch: Vec::new(),
+            touched: Vec::new(),
+            is_touched: vec![false; sections],
+            state: if n == 0 {
+                State::Done(true)
+            } else if too_much {
+                State::Done(false)
+            } else {
+                State::Enter { part: all, last: (0, 0), split: NONE, root: true }
+            },
+            blame,
+            nodes: 0,
+            work: 0,
+        }
+    }
+
+    /// Goes on for at most `allowance` nodes.
+    pub(crate) fn run(&mut self, allowance: u64) -> Outcome {
+        let until = self.nodes.saturating_add(allowance);
+        loop {
+            match self.state {
+                State::Done(true) => return Outcome::Found(self.rest.clone()),
+                State::Done(false) => return Outcome::Infeasible,
+                _ if self.nodes >= until => return Outcome::Open,
+                State::Enter { part, last, split, root } => self.enter(part, last, split, root),
+                State::Next => self.next(),
+            }
+        }
+    }
+
+    /// Opens a frame for `part`, or one for the parts it has fallen into, or finds it done.
+    fn enter(&mut self, part: (u32, u32), last: (u64, u32), split: usize, root: bool) {
+        if !self.inst.splits {
+            if self.placed.iter().all(|&placed| placed) {
+                self.state = State::Done(true);
+            } else {
+                self.candidates(part, last, split, root);
+            }
+            return;
+        }
+        let start = self.pool.len();
+        let mut first = part.0;
+        let mut any = false;
+        for border in part.0..part.1 {
+            any |= self.active[border as usize] > 0;
+            if border + 1 == part.1 || self.cuts[border as usize] == 0 {
+                if any {
+                    self.pool.push((first, border + 1));
+                }
+                (first, any) = (border + 1, false);
+            }
+        }
+        match self.pool.len() - start {
+            0 => self.solved(split),
+            1 => {
+                let part = self.pool[start];
+                self.pool.truncate(start);
+                self.candidates(part, last, split, root);
+            }
+            _ => {
+                let (end, trail) = (self.pool.len(), self.trail.len());
+                self.frames.push(Frame { part, next: start, end, trail, split, root });
+                self.solved(self.frames.len() - 1);
+            }
+        }
+    }
+
+    /// A part is done: goes on with the next part of the split it belongs to.
+    fn solved(&mut self, mut split: usize) {
+        while split != NONE {
+            let frame = &mut self.frames[split];
+            if frame.next < frame.end {
+                let part = self.pool[frame.next];
+                frame.next += 1;
+                self.state = State::Enter { part, last: (0, 0), split, root: true };
+                return;
+            }
+            split = frame.split;
+        }
+        self.state = State::Done(true);
+    }
+
+    /// Ranks the unplaced pieces of a part by what is left in it.
+    fn rerank(&mut self, from: usize, to: usize) {
+        let mut left: Vec<u32> = ids(to);
+        left.retain(|&piece| piece as usize >= from && !self.placed[piece as usize]);
+        left.sort_by_cached_key(|&piece| {
+            let (inst, at) = (self.inst, piece as usize);
+            let mut key = self.order.key((inst.lo[at], inst.hi[at]), inst.size[at], &self.total, &self.blame);
+            if let Some(&noise) = self.noise.get(at) {
+                // Many pieces share the load they meet; noise there would take its meaning away.
+                let noisy = usize::from(matches!(self.order, Order::Taw | Order::Twa | Order::Blame));
+                let product = u128::from(key[noisy]) * u128::from(noise);
+                key[noisy] = u64::try_from(product).unwrap_or(u64::MAX);
+            }
+            std::cmp::Reverse(key)
+        });
+        for (rank, &piece) in (0u32..).zip(&left) {
+            self.trail.push(Undo::Rank(piece, self.rank[piece as usize]));
+            self.rank[piece as usize] = rank;
+        }
+    }
+
+    /// Collects what may be placed next in `part`.
+    fn candidates(&mut self, part: (u32, u32), last: (u64, u32), split: usize, root: bool) {
+        let inst = self.inst;
+        let from = inst.lo.partition_point(|&lo| lo < part.0);
+        let to = inst.lo.partition_point(|&lo| lo < part.1);
+        if root {
+            self.rerank(from, to);
+        }
+        self.work += (to - from) as u64;
+        self.scratch.clear();
+        let mut ceiling = u64::MAX;
+        let mut fits = true;
+        for (piece, index) in (from..to).zip(u32::try_from(from).unwrap_or(u32::MAX)..) {
+            if self.placed[piece] {
+                continue;
+            }
+            let (rest, rank) = (self.rest[piece], self.rank[piece]);
+            ceiling = ceiling.min(rest.saturating_add(inst.size[piece]));
+            if (rest, rank) >= last {
+                if rest < ceiling {
+                    self.scratch.push((rest, rank, index));
+                }
+            } else if fits && self.low[piece] <= last.0 {
+                fits = self.defer(index, last.0);
+            }
+        }
+        fits = self.settle(fits);
+        if !fits {
+            self.state = State::Next;
+            return;
+        }
+        self.scratch.retain(|&(rest, ..)| rest < ceiling);
+        self.scratch.sort_unstable();
+        let next = self.pool.len();
+        self.pool.extend(self.scratch.iter().map(|&(.., piece)| (piece, 0)));
+        let (end, trail) = (self.pool.len(), self.trail.len());
+        self.frames.push(Frame { part, next, end, trail, split, root });
+        self.state = State::Next;
+    }
+
+    /// Takes back the top frame's placement and makes its next one.
+    fn next(&mut self) {
+        let Some(frame) = self.frames.last_mut() else {
+            self.state = State::Done(false);
+            return;
+        };
+        let mark = frame.trail;
+        if frame.next == frame.end {
+            self.fail();
+            return;
+        }
+        let piece = self.pool[frame.next].0;
+        frame.next += 1;
+        let (part, split, end, index) = (frame.part, frame.split, frame.end, self.frames.len() - 1);
+        self.take_back(mark);
+        self.nodes += 1;
+        self.work += 100 + u64::from(part.1 - part.0) / 2;
+        let offset = self.rest[piece as usize];
+        if !self.place(piece, offset, part) {
+            return;
+        }
+        if self.inst.conflicts.row(piece as usize).iter().all(|&other| self.placed[other as usize]) {
+            // Nothing lies on it: what its siblings can do can be done with it in place.
+            self.frames[index].next = end;
+        }
+        let last = (offset, self.rank[piece as usize]);
+        self.state = State::Enter { part, last, split, root: false };
+    }
+
+    /// The top frame has failed. With the first frame of a part fails the split it belongs to, for what the
+    /// parts before it have found does not matter to it.
+    fn fail(&mut self) {
+        let mut top = self.frames.len() - 1;
+        while self.frames[top].root && self.frames[top].split != NONE {
+            top = self.frames[top].split;
+        }
+        self.take_back(self.frames[top].trail);
+        self.frames.truncate(top);
+        self.pool.truncate(self.frames.last().map_or(0, |frame| frame.end));
+    }
+
+    /// Places `piece` at `offset`. False if the capacity cannot be kept any more; the trail takes it back.
+    fn place(&mut self, piece: u32, offset: u64, part: (u32, u32)) -> bool {
+        let inst = self.inst;
+        let size = inst.size[piece as usize];
+        let (lo, hi) = (inst.lo[piece as usize] as usize, inst.hi[piece as usize] as usize);
+        let top = offset.saturating_add(size);
+        let room = self.capacity.saturating_sub(top);
+        if let Some(at) = self.total[lo..hi].iter().position(|&total| top > self.capacity || total - size > room) {
+            self.blame[lo + at] += 1;
+            return false;
+        }
+        self.work += (4 * (hi - lo) + inst.conflicts.row(piece as usize).len()) as u64;
+        self.trail.push(Undo::Place(piece));
+        self.placed[piece as usize] = true;
+        for section in lo..hi {
+            self.total[section] -= size;
+            self.leave(piece, section);
+            self.touch(section);
+        }
+        for border in lo..hi - 1 {
+            self.cuts[border] -= 1;
+        }
+        let mut fits = true;
+        for &other in inst.conflicts.row(piece as usize) {
+            let rest = self.rest[other as usize];
+            if rest >= top || self.placed[other as usize] {
+                continue;
+            }
+            if inst.pin[other as usize].is_some() {
+                fits = false;
+                break;
+            }
+            self.trail.push(Undo::Rest(other, rest));
+            self.rest[other as usize] = top;
+            self.raise_low(other, top);
+        }
+        fits = self.settle(fits);
+        let room = self.capacity.saturating_sub(offset);
+        if !fits {
+            return false;
+        }
+        let over = self.total[part.0 as usize..part.1 as usize].iter().position(|&total| total > room);
+        over.inspect(|&at| self.blame[part.0 as usize + at] += 1).is_none()
+    }
+
+    /// Raises the proved offset of `piece` to `low` at least.
+    fn raise_low(&mut self, piece: u32, low: u64) {
+        let before = self.low[piece as usize];
+        if low <= before {
+            return;
+        }
+        self.trail.push(Undo::Low(piece, before));
+        self.low[piece as usize] = low;
+        for section in self.inst.lo[piece as usize] as usize..self.inst.hi[piece as usize] as usize {
+            if self.floor[section] == before {
+                self.touch(section);
+            }
+        }
+    }
+
+    /// Brings the floors of the touched sections up to date. False if one is too high.
+    fn settle(&mut self, mut fits: bool) -> bool {
+        while let Some(section) = self.touched.pop() {
+            self.is_touched[section as usize] = false;
+            fits = fits && self.raise_floor(section as usize);
+        }
+        fits
+    }
+
+    /// `piece` was passed over at the place where it rests, so it will rest on a piece that is yet to come,
+    /// at `offset` or above. False if there is none.
+    fn defer(&mut self, piece: u32, offset: u64) -> bool {
+        if self.inst.pin[piece as usize].is_some() {
+            return false;
+        }
+        self.work += self.inst.conflicts.row(piece as usize).len() as u64;
+        let mut low = u64::MAX;
+        for &other in self.inst.conflicts.row(piece as usize) {
+            if !self.placed[other as usize] {
+                low = low.min(self.low[other as usize].max(offset).saturating_add(self.inst.size[other as usize]));
+            }
+        }
+        if low.saturating_add(self.inst.size[piece as usize]) > self.capacity {
+            return false;
+        }
+        self.raise_low(piece, low);
+        true
+    }
+
+    fn touch(&mut self, section: usize) {
+        if !self.is_touched[section] {
+            self.is_touched[section] = true;
+            self.touched.push(u32::try_from(section).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Sets the floor of a section to where the lowest of its unplaced pieces rests. False if they do not
+    /// fit above it.
+    fn raise_floor(&mut self, section: usize) -> bool {
+        let active = &self.members[section][..self.active[section] as usize];
+        self.work += active.len() as u64;
+        let Some(floor) = active.iter().map(|&piece| self.low[piece as usize]).min() else { return true };
+        if floor != self.floor[section] {
+            self.trail.push(Undo::Floor(u32::try_from(section).unwrap_or(u32::MAX), self.floor[section]));
+            self.floor[section] = floor;
+        }
+        let fits = floor.saturating_add(self.total[section]) <= self.capacity;
+        self.blame[section] += u64::from(!fits);
+        fits
+    }
+
+    /// Moves `piece` behind the unplaced pieces of `section`.
+    fn leave(&mut self, piece: u32, section: usize) {
+        let inst = self.inst;
+        let slot = |piece: u32| {
+            inst.base[piece as usize] as usize + section - inst.lo[piece as usize] as usize
+        };
+        self.active[section] -= 1;
+        let (at, last) = (self.position[slot(piece)], self.active[section]);
+        let members = &mut self.members[section];
+        members.swap(at as usize, last as usize);
+        let moved = members[at as usize];
+        self.position[slot(moved)] = at;
+        self.position[slot(piece)] = last;
+    }
+
+    /// Takes back everything since the trail was `mark` long.
+    fn take_back(&mut self, mark: usize) {
+        let inst = self.inst;
+        while self.trail.len() > mark {
+            match self.trail.pop() {
+                Some(Undo::Rest(piece, rest)) => self.rest[piece as usize] = rest,
+                Some(Undo::Low(piece, low)) => self.low[piece as usize] = low,
+                Some(Undo::Rank(piece, rank)) => self.rank[piece as usize] = rank,
+                Some(Undo::Floor(section, floor)) => self.floor[section as usize] = floor,
+                Some(Undo::Place(piece)) => {
+                    self.placed[piece as usize] = false;
+                    let (lo, hi) = (inst.lo[piece as usize] as usize, inst.hi[piece as usize] as usize);
+                    for section in lo..hi {
+                        self.total[section] += inst.size[piece as usize];
+                        self.active[section] += 1;
+                    }
+                    for border in lo..hi - 1 {
+                        self.cuts[border] += 1;
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+}
