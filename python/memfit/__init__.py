@@ -1,4 +1,4 @@
 """memfit: plans device memory for training and inference.
 
-`import memfit` needs nothing but Python. The PyTorch face, `memfit.torch`, needs your own torch (2.14 or newer).
+`import memfit` needs nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
 """

@@ -4,12 +4,10 @@ from typing import Any
 
 GRAPH = {"schema", "name", "origin", "values", "ops", "results"}
 VALUE = {"name", "bytes", "dtype", "shape", "role", "density", "pin"}
-OP = {
-    "name", "kind", "module", "phase", "flops", "moved", "dtype", "time_ns", "workspace", "algorithms", "effect",
-    "reads", "writes", "must", "may",
-}  # fmt: skip
-DTYPES = set("f64 f32 f16 bf16 f8 i64 i32 i16 i8 bool c64 c128 other".split())
-ROLES = set("input parameter state constant activation gradient output".split())
+OP = {"name", "kind", "module", "phase", "flops", "moved", "dtype", "time_ns", "workspace", "algorithms"}
+OP |= {"effect", "reads", "writes", "must", "may"}
+DTYPES = {"f64", "f32", "f16", "bf16", "f8", "i64", "i32", "i16", "i8", "bool", "c64", "c128", "other"}
+ROLES = {"input", "parameter", "state", "constant", "activation", "gradient", "output"}
 SOURCES = {"input", "parameter", "state", "constant"}
 
 
@@ -25,6 +23,7 @@ def validate(graph: dict[str, Any]) -> None:
     assert sum(value["bytes"] for value in values) < 1 << 62
     producer: dict[int, int] = {}
     gone: dict[int, str] = {}
+    read: set[int] = set()
     phases = ["forward", "backward", "update"]
     last_phase = 0
     for at, op in enumerate(ops):
@@ -37,11 +36,15 @@ def validate(graph: dict[str, Any]) -> None:
         last_phase = phase
         for value in op["reads"]:
             role = values[value].get("role", "activation")
-            assert value in producer or role in SOURCES, f"{op['name']} reads {values[value]} before it is there"
+            assert value in producer or role in SOURCES, (
+                f"{op['name']} reads {values[value]} before it is there"
+            )
             assert value not in gone, f"{op['name']} reads {values[value]} after {gone.get(value)}"
         for value in op["writes"]:
-            assert value not in producer and value not in op["reads"], f"{op['name']} writes {values[value]} again"
-            assert not any(value in earlier["reads"] for earlier in ops[:at][-50:]), op
+            assert value not in producer and value not in op["reads"], (
+                f"{op['name']} writes {values[value]} again"
+            )
+            assert value not in read, f"{op['name']} writes {values[value]} after it was read"
         taken: set[int] = set()
         for kind in ("must", "may"):
             for before, after in op.get(kind, []):
@@ -56,6 +59,7 @@ def validate(graph: dict[str, Any]) -> None:
                     assert after not in taken, op
         for value in op["writes"]:
             producer[value] = at
+        read |= set(op["reads"])
     for index, value in enumerate(values):
         assert index in producer or value.get("role", "activation") in SOURCES, value
     for value in graph["results"]:
@@ -65,21 +69,24 @@ def validate(graph: dict[str, Any]) -> None:
 def live_peak(graph: dict[str, Any], in_place: bool = True) -> int:
     """Largest sum of live bytes in the graph's order.
 
-    A value dies after its last reader; results and the last versions of persistent values never do. An output
-    with a `must` pair takes its input's bytes; one with a `may` pair does if `in_place` and the input dies there.
+    A value dies after its last reader; results and the last versions of persistent values never do. An
+    output with a `must` pair takes its input's bytes; with a `may` pair, if `in_place` and the input dies.
     """
     values, ops = graph["values"], graph["ops"]
     last = {value: at for at, op in enumerate(ops) for value in op["reads"] + op["writes"]}
     mutated = {before for op in ops for before, _ in op.get("must", [])}
     persistent = {"parameter", "state", "constant"}
     immortal = set(graph["results"])
-    immortal |= {i for i, v in enumerate(values) if v.get("role") in persistent and i not in mutated}
     made = {value for op in ops for value in op["writes"]}
+    kept = {i for i, v in enumerate(values) if v.get("role") in persistent and i not in made}
+    for op in ops:
+        kept |= {after for before, after in op.get("must", []) if before in kept}
+    immortal |= kept - mutated
     live = sum(v["bytes"] for i, v in enumerate(values) if i not in made)
     peak = live
     for at, op in enumerate(ops):
         dying = {v for v in set(op["reads"]) | set(op["writes"]) if last[v] == at and v not in immortal}
-        reused = {before: after for before, after in op.get("must", [])}
+        reused = dict(op.get("must", []))
         if in_place:
             for before, after in op.get("may", []):
                 if before in dying and before not in reused and after not in reused.values():

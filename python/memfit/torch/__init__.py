@@ -23,7 +23,7 @@ def _check_torch() -> None:
         torch = importlib.import_module("torch")
     except ImportError as error:
         raise ImportError(
-            f"`memfit.torch` needs PyTorch {oldest} or newer, which is not installed\nhint: `pip install torch`"
+            f"`memfit.torch` needs PyTorch {oldest} or newer, and there is none\nhint: `pip install torch`"
         ) from error
     version = str(torch.__version__)
     found = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -22,15 +22,16 @@ def parser() -> argparse.ArgumentParser:
         description="Write one training or inference step of a PyTorch model as a graph memfit can plan.",
         epilog="models: " + ", ".join(zoo.MODELS),
     )
-    p.add_argument("model", nargs="?", help="a name from the list below, or `module:function` of your own, which "
-                   "returns `(model, sample_inputs)` or `(model, sample_inputs, loss_fn)`")  # fmt: skip
-    p.add_argument("-o", "--output", metavar="FILE", help="`.json`, or `.json.zst` (Zstandard)")
-    p.add_argument("--batch", type=int, metavar="N", help="images or sequences in a batch")
-    p.add_argument("--seq", type=int, metavar="N", help="tokens or time steps in a sequence")
-    p.add_argument("--optimizer", choices=[*OPTIMIZERS, "none"], default="none",
-                   help="what follows backward [none: gradients are results]")  # fmt: skip
-    p.add_argument("--infer", action="store_true", help="the forward pass alone, in evaluation mode")
-    p.add_argument("--corpus", metavar="DIR", help="write every graph of the corpus into DIR, and the table of them")
+    add = p.add_argument
+    own = "or `module:function` of your own, which returns `(model, sample_inputs[, loss_fn])`"
+    add("model", nargs="?", help=f"a name from the list below, {own}")
+    add("-o", "--output", metavar="FILE", help="`.json`, or `.json.zst` (Zstandard)")
+    add("--batch", type=int, metavar="N", help="images or sequences in a batch")
+    add("--seq", type=int, metavar="N", help="tokens or time steps in a sequence")
+    optimizers = [*OPTIMIZERS, "none"]
+    add("--optimizer", choices=optimizers, default="none", help="what follows backward [none: nothing]")
+    add("--infer", action="store_true", help="the forward pass alone, in evaluation mode")
+    add("--corpus", metavar="DIR", help="write every graph of the corpus into DIR, and the table of them")
     return p
 
 
@@ -56,12 +57,15 @@ def make(options: argparse.Namespace) -> Graph:
     """The graph that the command line asks for."""
     _graph.check_path(options.output)
     if options.infer and options.optimizer != "none":
-        raise ExportError(f"`--infer` has no optimizer, but `--optimizer {options.optimizer}` was given\nhint: drop one")
+        raise ExportError(
+            f"`--infer` has no optimizer, but `--optimizer {options.optimizer}` was given\nhint: drop one"
+        )
     with building():
         model, inputs, loss_fn, packages = example(options)
     if not options.infer and loss_fn is None:
         raise ExportError(
-            f"`{options.model}` returns no loss function\nhint: return `(model, sample_inputs, loss_fn)`, or use `--infer`"
+            f"`{options.model}` returns no loss function\n"
+            "hint: return `(model, sample_inputs, loss_fn)`, or use `--infer`"
         )
     model.train(not options.infer)
     return capture(
@@ -79,12 +83,16 @@ def example(options: argparse.Namespace) -> tuple[Any, Any, Any, list[str]]:
     if ":" in options.model:
         for option in ("batch", "seq"):
             if getattr(options, option) is not None:
-                raise ExportError(f"`--{option}` is for models of the list\nhint: choose it in `{options.model}`")
+                raise ExportError(
+                    f"`--{option}` is for models of the list\nhint: choose it in `{options.model}`"
+                )
         return (*own(options.model), [])
     known = zoo.MODELS.get(options.model)
     if known is None:
         names = ", ".join(f"`{name}`" for name in zoo.MODELS)
-        raise ExportError(f"unknown model `{options.model}`\nhint: one of {names}, or `module:function` of your own")
+        raise ExportError(
+            f"unknown model `{options.model}`\nhint: one of {names}, or `module:function` of your own"
+        )
     if options.seq is not None and not known.sequence:
         raise ExportError(f"`{options.model}` has no sequence\nhint: drop `--seq`")
     options.batch = known.batch if options.batch is None else options.batch
@@ -104,11 +112,14 @@ def own(reference: str) -> tuple[Any, Any, Any]:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise ExportError(
-            f"`{reference}` can't be loaded: {error}\nhint: run in the folder of `{module_name}.py`, or set `PYTHONPATH`"
+            f"`{reference}` can't be loaded: {error}\n"
+            f"hint: run in the folder of `{module_name}.py`, or set `PYTHONPATH`"
         ) from error
     made = function()
     if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise ExportError(f"`{reference}` returned no tuple\nhint: return `(model, sample_inputs)` or `(…, loss_fn)`")
+        raise ExportError(
+            f"`{reference}` returned no tuple\nhint: return `(model, sample_inputs)` or `(…, loss_fn)`"
+        )
     return made if len(made) == 3 else (*made, None)
 
 
@@ -134,10 +145,8 @@ def write_corpus(folder: pathlib.Path) -> None:
         print(f"{entry.file}: {len(graph.ops)} ops, {len(graph.values)} values, {size} bytes, "
               f"{time.monotonic() - start:.1f} s", file=sys.stderr)  # fmt: skip
         source = zoo.MODELS[entry.model].source
-        arguments = " ".join(entry.options)
-        rows.append(
-            f"| `{entry.file}` | {source} | `{arguments}` | {len(graph.ops)} | {len(graph.values)} | {size / 1000:.0f} kB |"
-        )
+        counts = f"{len(graph.ops)} | {len(graph.values)} | {size / 1000:.0f} kB"
+        rows.append(f"| `{entry.file}` | {source} | `{' '.join(entry.options)}` | {counts} |")
     head = ["| file | source | arguments | ops | values | size |", "|---|---|---|--:|--:|--:|"]
     write_table(folder / "README.md", "\n".join(head + rows))
 

@@ -1,19 +1,13 @@
 """What an op costs: floating-point operations and bytes moved. Counted from shapes, never measured."""
 
-import math
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from . import _ops
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """The tensors in nested lists, tuples and dictionaries, in order."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+from ._layout import own_bytes, tensors_in
 
 
 def flops(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
@@ -21,6 +15,13 @@ def flops(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
 
     Otherwise one for each element: of the largest tensor it reads or writes.
     """
+    name = _ops.kind(target)
+    if name == "aten.convolution.default":
+        x, weight, transposed = args[0], args[1], args[6]
+        return convolution(x if transposed else outputs, weight)
+    if name == "aten.convolution_backward.default":
+        gradient, x, weight, transposed, wanted = args[0], args[1], args[2], args[7], args[10]
+        return convolution(x if transposed else gradient, weight) * sum(wanted[:2])
     formula = flop_registry.get(target.overloadpacket)
     if formula is not None:
         return int(formula(*args, **kwargs, out_val=outputs))
@@ -28,6 +29,15 @@ def flops(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
         return 0
     tensors = tensors_in((args, kwargs, outputs))
     return max((tensor.numel() for tensor in tensors), default=0)
+
+
+def convolution(many: torch.Tensor, weight: torch.Tensor) -> int:
+    """Of a convolution, forward or for one gradient: each weight meets each position of `many` once.
+
+    `many` is the output, or the input of a transposed convolution. PyTorch's own formula for gradients takes
+    a grouped convolution for a dense one.
+    """
+    return 2 * many.shape[0] * many.shape[2:].numel() * weight.numel()
 
 
 def moves_only(target: OpOverload) -> bool:
@@ -39,12 +49,6 @@ def moves_only(target: OpOverload) -> bool:
         "new_full", "new_ones", "new_zeros", "ones", "ones_like", "roll", "scalar_tensor", "select_backward",
         "slice_backward", "slice_scatter", "select_scatter", "stack", "zeros", "zeros_like", "repeat",
     }  # fmt: skip
-
-
-def own_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the view itself; an expanded view counts the bytes it repeats once."""
-    distinct = math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
-    return min(distinct, tensor.numel()) * tensor.dtype.itemsize
 
 
 def moved(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
@@ -65,3 +69,10 @@ def reads_contents(target: OpOverload) -> bool:
     """Whether the op looks at its operands' contents, not just at their shapes."""
     name = target._schema.name.split("::")[-1]
     return not (name.endswith("_like") or name.startswith("new_") or name == "fill")
+
+
+def compute_dtype(args: Any, kwargs: Any, outputs: Any) -> str:
+    """What the arithmetic is done in: the first floating-point tensor's dtype, else the first output's."""
+    tensors = tensors_in((args, kwargs, outputs))
+    floating = [t.dtype for t in tensors if t.dtype.is_floating_point or t.dtype.is_complex]
+    return _ops.dtype_name((floating or [tensors_in(outputs)[0].dtype])[0])

@@ -96,11 +96,6 @@ class Graph:
         self.values.append(value)
         return len(self.values) - 1
 
-    def add_op(self, op: Op) -> int:
-        """Adds an op that runs after all before it, and returns its index."""
-        self.ops.append(op)
-        return len(self.ops) - 1
-
     def dumps(self) -> str:
         """The file's text: one value or op in a line. The same graph gives the same text."""
 
@@ -130,7 +125,9 @@ def check_path(path: str | pathlib.Path) -> None:
     """
     path = pathlib.Path(path)
     if not path.name.endswith((".json", ".json.zst")):
-        raise ExportError(f"`{path.name}` ends in neither `.json` nor `.json.zst`\nhint: `-o {path.stem}.json`")
+        raise ExportError(
+            f"`{path.name}` ends in neither `.json` nor `.json.zst`\nhint: `-o {path.stem}.json`"
+        )
     if not path.parent.is_dir():
         raise ExportError(f"folder `{path.parent}` does not exist\nhint: `mkdir -p {path.parent}`")
     if path.suffix == ".zst":

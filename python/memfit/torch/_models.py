@@ -1,4 +1,4 @@
-"""Models the corpus needs that no library has at hand: a U-Net, an unrolled LSTM, a decoder of 7B parameters."""
+"""Models of the corpus that no library has at hand: a U-Net, an unrolled LSTM, a 7B decoder."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,11 @@ from torch import nn
 def _double_conv(inputs: int, outputs: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels in (inputs, outputs):
-        layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        layers += [
+            nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*layers)
 
 

@@ -1,4 +1,4 @@
-"""What kinds of op there are: views, element-wise, random, collective. Tables, and questions to an op's schema."""
+"""Kinds of op: element-wise, in-place, random, collective. Tables, and questions to schemas."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ IN_PLACE_FIRST = {
     "aten.select_scatter.default",
     "aten.slice_scatter.default",
 }
-"""Functional forms of ops that write some elements of their first operand: eager PyTorch runs them in place."""
+"""Functional forms of ops that write some elements of their first operand, in place in eager PyTorch."""
 
 BATCH_NORMS = {
     "aten._native_batch_norm_legit_functional.default": {3: 3, 4: 4},
@@ -71,7 +71,12 @@ BATCH_NORMS = {
 GATHERS = {"aten.embedding.default", "aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}
 """Read of their first operand only as many bytes as they write."""
 
-EMPTY = {"aten.empty.memory_format", "aten.new_empty.default", "aten.empty_like.default", "aten.new_empty_strided.default"}
+EMPTY = {
+    "aten.empty.memory_format",
+    "aten.new_empty.default",
+    "aten.empty_like.default",
+    "aten.new_empty_strided.default",
+}
 """Allocate and touch nothing."""
 
 
@@ -110,12 +115,6 @@ def elementwise_operands(target: OpOverload, count: int) -> tuple[int, ...]:
     return ()
 
 
-def returns_alias(target: OpOverload) -> bool:
-    """Whether the schema says that an output is a view of an input."""
-    return any(ret.alias_info is not None and not ret.alias_info.is_write for ret in target._schema.returns)
-
-
-def mutated_operands(target: OpOverload) -> list[int]:
-    """Positions of the operands which the op writes to."""
-    arguments = target._schema.arguments
-    return [at for at, arg in enumerate(arguments) if arg.alias_info is not None and arg.alias_info.is_write]
+def mutates(target: OpOverload) -> bool:
+    """Whether the op writes to one of its operands."""
+    return any(arg.alias_info is not None and arg.alias_info.is_write for arg in target._schema.arguments)

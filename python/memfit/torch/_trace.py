@@ -14,13 +14,14 @@ import torch
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch.func import functional_call
 from torch.fx import traceback
 from torch.utils import _pytree as pytree
 
 from ._graph import ExportError
 
 Loss = Callable[..., Any]
-"""`loss_fn(model, *inputs)` (`**inputs` if they are a dictionary): a scalar, or a tuple that begins with it."""
+"""`loss_fn(model, *inputs)` (`**inputs` of a dictionary): a scalar, or a tuple that begins with it."""
 
 
 @dataclasses.dataclass
@@ -31,6 +32,8 @@ class Traced:
     """In the order in which eager PyTorch runs them: forward, then backward. Last comes the output node."""
     module: torch.fx.GraphModule
     """Holds constants that the graph takes by attribute."""
+    tensors: dict[str, str]
+    """Path in the user's model of each parameter and buffer, by its name in a descriptor."""
     inputs: list[str]
     """Names of the sample inputs, in the order of `PlainAOTInput.idx`."""
 
@@ -54,6 +57,32 @@ class Step(torch.nn.Module):
         return tuple(output for output in outputs if isinstance(output, torch.Tensor))
 
 
+class Flat(torch.nn.Module):
+    """The step with each parameter and buffer registered once, as `t0`, `t1` …, whatever modules share it.
+
+    AOTAutograd would take a shared parameter for several, each with a gradient.
+    """
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self.call = lambda tensors, *operands: functional_call(step, tensors, operands)
+        self.names: dict[str, str] = {}
+        """Path in the user's model of each tensor."""
+        for path, parameter in step.named_parameters():
+            self.register_parameter(self.alias(path), parameter)
+        for path, buffer in step.named_buffers():
+            self.register_buffer(self.alias(path), buffer)
+
+    def alias(self, path: str) -> str:
+        self.names[f"t{len(self.names)}"] = path
+        return f"t{len(self.names) - 1}"
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """As the step's."""
+        tensors = {path: getattr(self, name) for name, path in self.names.items()}
+        return self.call(tensors, args, kwargs)
+
+
 def check_loss(loss: Any) -> None:
     """Raises `ExportError` if `loss` can't be differentiated."""
     hint = "hint: `loss_fn(model, *inputs)` returns one number made from the model's parameters"
@@ -68,8 +97,8 @@ def check_loss(loss: Any) -> None:
 def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> Traced:
     """Records one step. Without `loss_fn`: the forward pass alone, without gradients.
 
-    The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` (a tuple, a dictionary
-    or one tensor) likewise. Raises `ExportError` if the model can't be traced.
+    The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` (a tuple, a
+    dictionary or one tensor) likewise. Raises `ExportError` if the model can't be traced.
     """
     leaves = pytree.tree_leaves(sample_inputs)
     mode = detect_fake_mode([*model.parameters(), *model.buffers(), *leaves])
@@ -79,8 +108,7 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
         inputs = (inputs,)
     names = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(inputs)[0]]
     operands = ((), dict(inputs)) if isinstance(inputs, dict) else (tuple(inputs), {})
-    step = Step(model, loss_fn)
-    step.training = model.training
+    step = Flat(Step(model, loss_fn))
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad() if loss_fn is None else torch.enable_grad())
         stack.enter_context(mode)
@@ -103,7 +131,7 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
                 "(`.item()`, `if x.sum() > 0`)"
             ) from error
     graph = joint.graph_module
-    return Traced(list(graph.graph.nodes), graph, [f"input{name}" for name in names])
+    return Traced(list(graph.graph.nodes), graph, step.names, [f"input{name}" for name in names])
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
@@ -121,7 +149,9 @@ def building() -> Iterator[None]:
     """
     converted: dict[torch.Tensor, torch.Tensor] = {}
 
-    def convert(module: torch.nn.Module, fn: Callable[..., torch.Tensor], recurse: bool = True) -> torch.nn.Module:
+    def convert(
+        module: torch.nn.Module, fn: Callable[..., torch.Tensor], recurse: bool = True
+    ) -> torch.nn.Module:
         for child in module.children() if recurse else ():
             child._apply(fn)
         for key, old in module._parameters.items():
@@ -139,7 +169,10 @@ def building() -> Iterator[None]:
     try:
         for name in names:
             setattr(torch.nn.init, name, lambda tensor, *args, **kwargs: tensor)
-        with mock.patch.object(torch.nn.Module, "_apply", convert), FakeTensorMode(allow_non_fake_inputs=True):
+        with (
+            mock.patch.object(torch.nn.Module, "_apply", convert),
+            FakeTensorMode(allow_non_fake_inputs=True),
+        ):
             yield
     finally:
         for name, function in saved.items():

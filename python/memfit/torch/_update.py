@@ -31,7 +31,9 @@ def check_optimizer(name: str | None) -> None:
     """Raises `ExportError` if there is no such optimizer."""
     if name is not None and name not in OPTIMIZERS:
         known = ", ".join(f"`{known}`" for known in OPTIMIZERS)
-        raise ExportError(f"unknown optimizer `{name}`\nhint: one of {known}, or `None` to stop at the gradients")
+        raise ExportError(
+            f"unknown optimizer `{name}`\nhint: one of {known}, or `None` to stop at the gradients"
+        )
 
 
 def append_update(graph: Graph, name: str, parameter: int, gradient: int, numel: int, itemsize: int) -> int:
@@ -53,12 +55,12 @@ def append_update(graph: Graph, name: str, parameter: int, gradient: int, numel:
     )
     persistent = [(parameter, old)]
     for state in optimizer.state:
-        value = Value(f"{old.name}.{state}", old.bytes, old.dtype, old.shape, "state")
+        value = Value(f"{old.name}.{state}", numel * itemsize, old.dtype, old.shape, "state")
         persistent.append((graph.add_value(value), value))
         op.reads.append(persistent[-1][0])
     for index, value in persistent:
         new = graph.add_value(dataclasses.replace(value, name=f"{value.name}'"))
         op.writes.append(new)
         op.must.append((index, new))
-    graph.add_op(op)
+    graph.ops.append(op)
     return op.writes[0]

@@ -2,7 +2,7 @@
 
 ```console
 $ python -m memfit.torch.export resnet50 --batch 32 --optimizer momentum -o resnet50.json.zst
-$ python -m memfit.torch.export my_models:small -o small.json      # your own: returns model, inputs[, loss_fn]
+$ python -m memfit.torch.export my_models:small -o small.json  # your own function
 ```
 
 Nothing is computed and no tensor is allocated: see `_trace`. Ops are those of the device the model is on; the
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from . import _graph, _lower, _trace, _update
+from . import _ends, _graph, _trace, _update
 from ._graph import ExportError, Graph
 
 
@@ -35,10 +35,12 @@ def capture(
         raise ExportError(f"`model` is a `{type(model).__name__}`, not a `torch.nn.Module`")
     _update.check_optimizer(optimizer)
     if optimizer is not None and loss_fn is None:
-        raise ExportError(f"optimizer `{optimizer}` needs gradients, and there is no `loss_fn`\nhint: pass both, or none")
+        raise ExportError(
+            f"optimizer `{optimizer}` needs gradients, and there is no `loss_fn`\nhint: pass both, or none"
+        )
     traced = _trace.trace(model, sample_inputs, loss_fn)
     origin = origin or f"memfit.torch.export, optimizer={optimizer!r} ({versions()})"
-    return _lower.lower(traced, name or type(model).__name__, origin, optimizer)
+    return _ends.lower(traced, name or type(model).__name__, origin, optimizer)
 
 
 def export(
@@ -54,12 +56,13 @@ def export(
     """Writes one step of `model` to `path` as `memfit-graph/1`, and returns the graph.
 
     `sample_inputs` are the tensors of one batch: a tuple, a dictionary of keyword arguments, or one tensor.
-    `loss_fn(model, *sample_inputs)` (or `**`) returns the loss, or a tuple of the loss and further outputs; without
-    it, the graph is the forward pass without gradients. `optimizer` is `sgd`, `momentum`, `adamw`, or `None`: then the gradients are results. `path` ends in
-    `.json`, or `.json.zst` (needs Python 3.14 or the package `zstandard`).
+    `loss_fn(model, *sample_inputs)` (or `**`) returns the loss, or a tuple of the loss and further outputs;
+    without it, the graph is the forward pass without gradients. `optimizer` is `sgd`, `momentum`, `adamw`, or
+    `None`: then the gradients are results. `path` ends in `.json`, or in `.json.zst`, which needs Python 3.14
+    or the package `zstandard`.
 
-    The model may be real, on the `meta` device, or made under a `FakeTensorMode`; nothing is computed. Whether it
-    is in training mode is up to you (`model.train()`). Raises `ExportError`, whose text ends with a `hint:`.
+    The model may be real, on the `meta` device, or made under a `FakeTensorMode`; nothing is computed.
+    Whether it is in training mode is up to you (`model.train()`). Raises `ExportError`.
     """
     _graph.check_path(path)
     graph = capture(model, sample_inputs, loss_fn, optimizer, name=name, origin=origin)

@@ -57,7 +57,7 @@ def inception_loss(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor
 
 def _vision(name: str, size: int = 224, loss: Loss = classify, **options: Any) -> Callable[..., Example]:
     def make(batch: int, _sequence: int, infer: bool) -> Example:
-        model = getattr(_package("torchvision"), "models").get_model(name, weights=None, **options)
+        model = _package("torchvision").models.get_model(name, weights=None, **options)
         images = torch.empty(batch, 3, size, size)
         return model, (images,) if infer else (images, torch.empty(batch, dtype=torch.int64)), loss
 
@@ -123,7 +123,10 @@ MODELS: dict[str, Model] = {
     "mobilenet-v2": Model(_vision("mobilenet_v2"), f"{TV} `mobilenet_v2`", TV, batch=32),
     "shufflenet-v2": Model(_vision("shufflenet_v2_x1_0"), f"{TV} `shufflenet_v2_x1_0`", TV, batch=32),
     "inception-v3": Model(
-        _vision("inception_v3", 299, inception_loss, init_weights=False), f"{TV} `inception_v3`, 299 pixels", TV, 32
+        _vision("inception_v3", 299, inception_loss, init_weights=False),
+        f"{TV} `inception_v3`, 299 pixels",
+        TV,
+        32,
     ),
     "densenet121": Model(_vision("densenet121"), f"{TV} `densenet121`", TV, batch=32),
     "vit-b16": Model(_vision("vit_b_16"), f"{TV} `vit_b_16`", TV, batch=32),
@@ -160,7 +163,13 @@ class Entry:
         """The command line that makes it, without `-o`."""
         sequence = MODELS[self.model].sequence
         mode = ["--optimizer", self.optimizer] if self.optimizer else ["--infer"]
-        return [self.model, "--batch", str(self.batch), *(["--seq", str(sequence)] if sequence else []), *mode]
+        return [
+            self.model,
+            "--batch",
+            str(self.batch),
+            *(["--seq", str(sequence)] if sequence else []),
+            *mode,
+        ]
 
 
 CORPUS = [

@@ -1,0 +1,15 @@
+"""Skips, loudly, what needs a torch that is not there; helpers for all tests."""
+
+import pathlib
+import sys
+
+import pytest
+
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).parent.parent)]
+
+
+def pytest_configure() -> None:
+    try:
+        import memfit.torch  # noqa: F401
+    except ImportError as error:
+        pytest.exit(f"these tests need PyTorch: {error}", returncode=2)
