@@ -36,6 +36,17 @@ impl Order for Best {
         known.bound = super::bound::strongest(model, &known.order, super::bound::EFFORT);
         let effort = usize::try_from(context.effort).unwrap_or(usize::MAX);
         super::parts::improve(model, &mut known, WORK.saturating_mul(effort), context);
+        let mut work = 30_000_000usize.saturating_mul(effort);
+        let mut width = 1;
+        while known.peak > known.bound && work > 0 && width <= 1024 && !(context.stop)() {
+            if let Some(order) =
+                super::beam::search(model, known.peak, known.bound, width, &mut work, context)
+            {
+                known.peak = model.highest(&order);
+                known.order = order;
+            }
+            width *= 4;
+        }
         known.order
     }
 }

@@ -1,5 +1,6 @@
 //! Ordering: in which order the ops of a graph run.
 
+mod beam;
 mod best;
 mod bfs;
 mod bound;

@@ -127,3 +127,138 @@ pub(crate) fn random_order(graph: &Graph, seed: u64) -> Vec<OpId> {
     }
     order
 }
+
+/// Adds a value.
+fn value(b: &mut GraphBuilder, size: usize, role: Role) -> ValueId {
+    b.value(ValueSpec { size: Bytes(size as u64), role, ..ValueSpec::default() }).unwrap()
+}
+
+/// Adds an op that makes one value of `size` bytes.
+fn make(b: &mut GraphBuilder, reads: &[ValueId], size: usize) -> ValueId {
+    let output = value(b, size, Role::Activation);
+    b.op(OpSpec { reads: reads.to_vec(), writes: vec![output], ..OpSpec::default() }).unwrap();
+    output
+}
+
+/// A chain of ops, each reading the output of the one before.
+pub(crate) fn chain(ops: usize) -> Graph {
+    let mut b = GraphBuilder::new("chain");
+    let mut last = value(&mut b, 64, Role::Input);
+    for at in 0..ops {
+        last = make(&mut b, &[last], 64 + 8 * (at % 7));
+    }
+    b.result(last).unwrap();
+    b.finish().unwrap()
+}
+
+/// One op makes all gradients; then every update could come next. Half of the ops are updates in place.
+pub(crate) fn wide(ops: usize) -> Graph {
+    let mut b = GraphBuilder::new("wide");
+    let random = &mut Random::new(7);
+    let loss = value(&mut b, 64, Role::Input);
+    let mut updates = Vec::new();
+    for _ in 0..ops / 2 {
+        let size = 8 * (1 + random.below(1000));
+        let old = value(&mut b, size, Role::Parameter);
+        let gradient = make(&mut b, &[loss, old], size);
+        updates.push((old, gradient, size));
+    }
+    for (old, gradient, size) in updates {
+        let new = value(&mut b, size, Role::Parameter);
+        let reuses = vec![Reuse { input: old, output: new, must: true }];
+        let reads = vec![old, gradient];
+        b.op(OpSpec { reads, writes: vec![new], reuses, ..OpSpec::default() }).unwrap();
+    }
+    b.finish().unwrap()
+}
+
+/// Forward, backward and update of a chain of layers; the updates stand at the end, as exporters list them.
+pub(crate) fn training(layers: usize) -> Graph {
+    let mut b = GraphBuilder::new("training");
+    let random = &mut Random::new(11);
+    let mut at = value(&mut b, 4096, Role::Input);
+    let mut saved = Vec::new();
+    for layer in 0..layers {
+        let weight = value(&mut b, 8 * (1 + random.below(4000)), Role::Parameter);
+        let size = 8 * (1 + random.below(8000));
+        let hidden = make(&mut b, &[at, weight], size);
+        let output = make(&mut b, &[hidden], size);
+        saved.push((at, weight, hidden));
+        at = match saved.get(layer.wrapping_sub(2)) {
+            Some(&(skipped, ..)) if layer % 3 == 0 => make(&mut b, &[output, skipped], size),
+            _ => output,
+        };
+    }
+    let mut gradient = make(&mut b, &[at], 64);
+    let sizes: Vec<usize> = (0..=gradient.index())
+        .map(|at| usize::try_from(b.size_of(ValueId::at(at)).unwrap().0).unwrap())
+        .collect();
+    let size_of = |value: ValueId| sizes[value.index()];
+    let mut updates = Vec::new();
+    for &(input, weight, hidden) in saved.iter().rev() {
+        let inner = make(&mut b, &[gradient, hidden], size_of(hidden));
+        let of_weight = make(&mut b, &[inner, input], size_of(weight));
+        gradient = make(&mut b, &[inner, weight], size_of(input));
+        updates.push((weight, of_weight));
+    }
+    for (old, gradient) in updates {
+        let size = size_of(old);
+        let new = value(&mut b, size, Role::Parameter);
+        let reuses = vec![Reuse { input: old, output: new, must: true }];
+        let reads = vec![old, gradient];
+        b.op(OpSpec { reads, writes: vec![new], reuses, ..OpSpec::default() }).unwrap();
+    }
+    b.finish().unwrap()
+}
+
+/// A random tree: every op but the last is read by one later op. `bushy` trees have short paths.
+pub(crate) fn tree(ops: usize, seed: u64, bushy: bool) -> Graph {
+    let mut b = GraphBuilder::new("tree");
+    let random = &mut Random::new(seed);
+    let mut roots: Vec<ValueId> = Vec::new();
+    for at in 0..ops {
+        let last = at + 1 == ops;
+        let most = if last { usize::MAX } else { random.below(4).min(roots.len()) };
+        let mut reads = Vec::new();
+        while reads.len() < most && !roots.is_empty() {
+            let pick = if bushy { random.below(roots.len()) } else { roots.len() - 1 };
+            reads.push(roots.swap_remove(pick));
+        }
+        let workspace = Bytes(8 * random.below(40) as u64);
+        let output = value(&mut b, 8 * (1 + random.below(20)), Role::Activation);
+        b.op(OpSpec { reads, writes: vec![output], workspace, ..OpSpec::default() }).unwrap();
+        roots.push(output);
+    }
+    roots.iter().for_each(|&root| b.result(root).unwrap());
+    b.finish().unwrap()
+}
+
+/// A random series-parallel graph in which every value is read by one op.
+pub(crate) fn series_parallel(ops: usize, seed: u64) -> Graph {
+    let mut b = GraphBuilder::new("series-parallel");
+    let random = &mut Random::new(seed);
+    // Work on a stack of (ops left, input) fragments, each to become one value.
+    fn fragment(b: &mut GraphBuilder, random: &mut Random, ops: usize, input: ValueId) -> ValueId {
+        let size = 8 * (1 + random.below(30));
+        if ops <= 1 {
+            return make(b, &[input], size);
+        }
+        if ops < 4 || random.chance(40) {
+            let first = 1 + random.below(ops - 1);
+            let middle = fragment(b, random, first, input);
+            return fragment(b, random, ops - first, middle);
+        }
+        let branches = 2 + random.below((ops - 2).min(3) - 1);
+        let sizes: Vec<usize> = (0..branches).map(|_| 8 * (1 + random.below(30))).collect();
+        let writes: Vec<ValueId> = sizes.iter().map(|&size| value(b, size, Role::Activation)).collect();
+        b.op(OpSpec { reads: vec![input], writes: writes.clone(), ..OpSpec::default() }).unwrap();
+        let each = (ops - 2) / branches;
+        let ends: Vec<ValueId> =
+            writes.iter().map(|&start| fragment(b, random, each.max(1), start)).collect();
+        make(b, &ends, size)
+    }
+    let input = value(&mut b, 64, Role::Input);
+    let end = fragment(&mut b, random, ops, input);
+    b.result(end).unwrap();
+    b.finish().unwrap()
+}
