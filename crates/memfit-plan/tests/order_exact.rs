@@ -21,7 +21,9 @@ fn optimum(graph: &Graph, align: Bytes) -> Bytes {
             continue;
         }
         let mut ledger = Ledger::new(&model);
-        (0..ops).filter(|op| set >> op & 1 == 1).for_each(|op| drop(ledger.run(OpId::at(op))));
+        (0..ops).filter(|op| set >> op & 1 == 1).for_each(|op| {
+            ledger.run(OpId::at(op));
+        });
         for op in (0..ops).filter(|&op| set >> op & 1 == 0 && preds[op] & !set == 0) {
             let hill = ledger.live() + ledger.needs(OpId::at(op));
             peak[set | 1 << op] = peak[set | 1 << op].min(peak[set].max(hill));
@@ -50,4 +52,24 @@ fn best_equals_the_exhaustive_optimum() {
         better += u32::from(optimum < Model::new(&graph, align, InPlace::May).peak(&given));
     }
     println!("bound met {at_bound}, better than given {better} of 10000");
+}
+
+#[test]
+fn series_parallel_is_optimal_on_trees_and_series_parallel_graphs() {
+    let device = order_graphs::device();
+    let order = by_name("series-parallel").unwrap();
+    for seed in 1..1500 {
+        let ops = 3 + usize::try_from(seed % 10).unwrap();
+        for graph in [
+            order_graphs::tree(ops, seed, true),
+            order_graphs::tree(ops, seed, false),
+            order_graphs::series_parallel(ops, seed),
+        ] {
+            let chosen = order.order(&graph, &Context::new(&device));
+            let peak = Model::new(&graph, device.align, InPlace::May).peak(&chosen);
+            if graph.op_count() <= 13 {
+                assert_eq!(peak, optimum(&graph, device.align), "{} seed {seed}", graph.name());
+            }
+        }
+    }
 }

@@ -18,6 +18,8 @@ mod part;
 mod parts;
 mod ready;
 mod reverse_dfs;
+mod segments;
+mod series_parallel;
 mod walk;
 
 pub use ledger::Ledger;
@@ -60,6 +62,7 @@ pub const ORDERS: &[&dyn Order] = &[
     &memory_greedy::ReverseGreedy,
     &lpmf::Lpmf,
     &lpmf::ReverseLpmf,
+    &series_parallel::SeriesParallel,
     &best::Best,
 ];
 
