@@ -116,8 +116,11 @@ fn one_float(name: &str, all: &[f64]) -> Option<Known> {
     Some(Known::Floats(all.iter().map(|&a| function(a)).collect()))
 }
 
+/// A function of two integers that may overflow.
+type Two = fn(i64, i64) -> Option<i64>;
+
 fn two_ints(name: &str, a: &[i64], b: &[i64]) -> Result<Option<Known>, Trouble> {
-    let function: fn(i64, i64) -> Option<i64> = match name {
+    let function: Two = match name {
         "Add" | "Sum" => i64::checked_add,
         "Sub" => i64::checked_sub,
         "Mul" => i64::checked_mul,
@@ -239,7 +242,7 @@ pub(super) fn reduce(
     shape: &[u64],
 ) -> Result<Option<Known>, Trouble> {
     let Some(Known::Ints(all)) = &tensor.known else { return Ok(None) };
-    let (start, function): (i64, fn(i64, i64) -> Option<i64>) = match name {
+    let (start, function): (i64, Two) = match name {
         "ReduceSum" => (0, i64::checked_add),
         "ReduceProd" => (1, i64::checked_mul),
         "ReduceMax" => (i64::MIN, |a, b| Some(a.max(b))),

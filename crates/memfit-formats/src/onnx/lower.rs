@@ -1,6 +1,6 @@
 //! From nodes to tasks over storages: shapes inferred, views resolved, functions inlined, constants folded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memfit_ir::{Dtype, Effect, Role};
 
@@ -13,8 +13,14 @@ use super::symbols::Symbols;
 use super::tensor::{MAX_RANK, Tensor, Trouble, dims, refuse};
 use crate::FormatError;
 
-/// The most nodes, those of inlined functions counted each time.
-const MAX_NODES: usize = 2_000_000;
+/// The most nodes, operands and attributes; those of a function are counted each time it is inlined.
+const MAX_WORK: usize = 20_000_000;
+
+/// The most operands of a node.
+const MAX_OPERANDS: usize = 65_536;
+
+/// The most bytes of names that inlining may make.
+const MAX_TEXT: usize = 256 << 20;
 
 /// How deep functions may call functions.
 const MAX_DEPTH: usize = 64;
@@ -56,10 +62,12 @@ pub(super) struct Lowered {
 /// Names in sight: those of the graph, or of one call of a function.
 struct Frame<'a> {
     names: BTreeMap<&'a str, Tensor>,
-    attributes: Vec<(&'a str, &'a AttributeProto)>,
-    opsets: &'a [OperatorSetIdProto],
+    attributes: BTreeMap<&'a str, &'a AttributeProto>,
+    /// Version of the default operator set, if it is said.
+    opset: Option<i64>,
     prefix: String,
-    depth: usize,
+    /// The functions that are being called, outermost first.
+    calls: Vec<&'a FunctionProto>,
 }
 
 struct Lowering<'a> {
@@ -68,7 +76,8 @@ struct Lowering<'a> {
     functions: BTreeMap<(&'a str, &'a str, &'a str), &'a FunctionProto>,
     declared: BTreeMap<&'a str, &'a ValueInfoProto>,
     lowered: Lowered,
-    nodes: usize,
+    work: usize,
+    text: usize,
     folded: usize,
 }
 
@@ -84,7 +93,8 @@ pub(super) fn lower(model: &ModelProto, bounds: &BTreeMap<String, u64>) -> Resul
         functions: functions.collect(),
         declared: graph.value_info.iter().chain(&graph.output).map(|info| (info.name(), info)).collect(),
         lowered: Lowered::default(),
-        nodes: 0,
+        work: 0,
+        text: 0,
         folded: 0,
     };
     lowering.graph(graph, &model.opset_import)
@@ -110,8 +120,13 @@ impl<'a> Lowering<'a> {
         graph: &'a GraphProto,
         opsets: &'a [OperatorSetIdProto],
     ) -> Result<Lowered, FormatError> {
-        let mut frame =
-            Frame { names: BTreeMap::new(), attributes: Vec::new(), opsets, prefix: String::new(), depth: 0 };
+        let mut frame = Frame {
+            names: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            opset: version(opsets),
+            prefix: String::new(),
+            calls: Vec::new(),
+        };
         for proto in &graph.initializer {
             let place = || format!("initializer `{}`", proto.name());
             let tensor = Tensor::from_proto(proto).map_err(|trouble| at(place(), trouble))?;
@@ -139,12 +154,17 @@ impl<'a> Lowering<'a> {
             }
         }
         self.nodes(&graph.node, &mut frame)?;
+        let mut named = BTreeSet::new();
         for info in &graph.output {
-            match frame.names.get(info.name()).and_then(|tensor| tensor.storage) {
-                Some(storage) => self.lowered.outputs.push(storage),
-                None => {
-                    return Err(FormatError::new(format!("output `{}`", info.name()), "no node makes it"));
-                }
+            let Some((storage, tensor)) = frame.names.get(info.name()).and_then(|t| Some((t.storage?, t)))
+            else {
+                return Err(FormatError::new(format!("output `{}`", info.name()), "no node makes it"));
+            };
+            self.lowered.outputs.push(storage);
+            // What the caller gets has the caller's name, though a view or a function made it under another.
+            let stored = &mut self.lowered.storages[storage];
+            if !stored.role.is_source() && stored.tensor.shape == tensor.shape && named.insert(storage) {
+                info.name().clone_into(&mut stored.name);
             }
         }
         Ok(self.lowered)
@@ -174,6 +194,7 @@ impl<'a> Lowering<'a> {
         if tensor.storage.is_none() {
             let fixed = if tensor.elem.is_float() { Role::Parameter } else { Role::Constant };
             let name = format!("{}{name}", frame.prefix);
+            self.write(&name, frame)?;
             let stored = Tensor { known: None, ..tensor.clone() };
             tensor.storage = Some(self.lowered.storages.len());
             self.lowered.storages.push(Storage { name, tensor: stored, role: role.unwrap_or(fixed) });
@@ -215,16 +236,10 @@ impl<'a> Lowering<'a> {
         inputs: Vec<Option<Tensor>>,
         frame: &mut Frame<'a>,
     ) -> Result<(), FormatError> {
-        self.nodes += 1;
-        if self.nodes > MAX_NODES {
-            return Err(FormatError::new(place(node, frame), format!("more than {MAX_NODES} nodes")));
-        }
+        self.work(node).map_err(|trouble| at(place(node, frame), trouble))?;
         let actual = |attribute: &'a AttributeProto| match attribute.ref_attr_name() {
             "" => Some((attribute.name(), attribute)),
-            outer => {
-                let found = frame.attributes.iter().find(|(name, _)| *name == outer);
-                found.map(|&(_, found)| (attribute.name(), found))
-            }
+            outer => frame.attributes.get(outer).map(|&found| (attribute.name(), found)),
         };
         let attributes: Vec<_> = node.attribute.iter().filter_map(actual).collect();
         let domain = domain(node.domain());
@@ -256,7 +271,7 @@ impl<'a> Lowering<'a> {
     /// Types that the file declares for the outputs of `node`.
     fn declared(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<Vec<Tensor>> {
         let declared = |name: &String| self.symbols.tensor(self.declared.get(name.as_str())?).ok();
-        if frame.depth > 0 { None } else { node.output.iter().map(declared).collect() }
+        if !frame.calls.is_empty() { None } else { node.output.iter().map(declared).collect() }
     }
 
     /// Names the outputs of a node, and adds it to the tasks if one of them must be computed.
@@ -311,21 +326,20 @@ impl<'a> Lowering<'a> {
         // Output 0 is the first storage written, unless it has no name.
         let target =
             if call.node.output.first().is_some_and(|name| !name.is_empty()) { writes.first() } else { None };
-        let mut reuses = Vec::new();
-        if let (Some(output), Some(&target)) = (&output, target) {
-            let fits =
-                |tensor: &Tensor| tensor.shape == output.shape && tensor.elem.bits() == output.elem.bits();
-            for &(storage, _) in &operands {
-                let all =
-                    operands.iter().filter(|(other, _)| *other == storage).all(|(_, tensor)| fits(tensor));
-                let persistent = self.lowered.storages[storage].role.is_persistent();
-                if all && !persistent && !reuses.contains(&(storage, target)) {
-                    reuses.push((storage, target));
-                }
+        let mut fits: BTreeMap<usize, bool> = BTreeMap::new();
+        if let Some(output) = &output {
+            for (storage, tensor) in operands {
+                let fit = tensor.shape == output.shape && tensor.elem.bits() == output.elem.bits();
+                *fits.entry(storage).or_insert(!self.lowered.storages[storage].role.is_persistent()) &= fit;
             }
         }
+        let reuses = target.map_or_else(Vec::new, |&target| {
+            fits.into_iter().filter(|&(_, fit)| fit).map(|(storage, _)| (storage, target)).collect()
+        });
+        let name = format!("{}{}", frame.prefix, label(call.node));
+        self.write(&name, frame)?;
         self.lowered.tasks.push(Task {
-            name: format!("{}{}", frame.prefix, label(call.node)),
+            name,
             kind,
             module: module(call.node),
             flops: if flops.is_finite() { flops } else { 0.0 },
@@ -339,19 +353,46 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
+    /// Counts the visit of `node`, so that functions that call functions can't grow without bound.
+    fn work(&mut self, node: &NodeProto) -> Result<(), Trouble> {
+        if node.input.len() > MAX_OPERANDS {
+            refuse!("`{}` operands; more than {MAX_OPERANDS} are not supported", node.input.len());
+        }
+        self.work +=
+            1 + node.input.len() + node.output.len() + node.attribute.len() + node.metadata_props.len();
+        if self.work > MAX_WORK {
+            refuse!("the model has more than {MAX_WORK} nodes, operands and attributes, functions inlined");
+        }
+        Ok(())
+    }
+
+    /// Counts a name that inlining may have made longer.
+    fn write(&mut self, name: &str, frame: &Frame<'_>) -> Result<(), Trouble> {
+        self.text += if frame.calls.is_empty() { 0 } else { name.len() };
+        if self.text > MAX_TEXT {
+            refuse!("the names in its inlined functions are longer than {MAX_TEXT} bytes together");
+        }
+        Ok(())
+    }
+
     /// Runs the body of `function` in place of `node`.
     fn inline(
         &mut self,
         function: &'a FunctionProto,
         node: &'a NodeProto,
         inputs: Vec<Option<Tensor>>,
-        mut attributes: Vec<(&'a str, &'a AttributeProto)>,
+        attributes: Vec<(&'a str, &'a AttributeProto)>,
         frame: &mut Frame<'a>,
     ) -> Result<(), FormatError> {
         let fail = |message: String| Err(FormatError::new(place(node, frame), message));
-        if frame.depth >= MAX_DEPTH {
+        if frame.calls.iter().any(|&caller| std::ptr::eq(caller, function)) {
+            return fail(format!("function `{}` calls itself", function.name()));
+        }
+        if frame.calls.len() >= MAX_DEPTH {
             return fail(format!("functions call each other more than {MAX_DEPTH} deep"));
         }
+        // What the call itself costs; the next node is refused if it is too much.
+        self.work += function.attribute_proto.len() + function.opset_import.len() + function.output.len();
         if inputs.len() > function.input.len() || node.output.len() > function.output.len() {
             return fail(format!(
                 "it has `{}` operands and `{}` outputs, its function `{}` and `{}`",
@@ -361,14 +402,14 @@ impl<'a> Lowering<'a> {
                 function.output.len()
             ));
         }
-        attributes.extend(function.attribute_proto.iter().map(|default| (default.name(), default)));
+        let defaults = function.attribute_proto.iter().map(|default| (default.name(), default));
         let formal = function.input.iter().map(String::as_str).zip(inputs);
         let mut inner = Frame {
             names: formal.filter_map(|(name, tensor)| Some((name, tensor?))).collect(),
-            attributes,
-            opsets: &function.opset_import,
+            attributes: defaults.chain(attributes).collect(),
+            opset: version(&function.opset_import),
             prefix: format!("{}{}/", frame.prefix, label(node)),
-            depth: frame.depth + 1,
+            calls: [frame.calls.as_slice(), &[function]].concat(),
         };
         self.nodes(&function.node, &mut inner)?;
         for (name, formal) in node.output.iter().zip(&function.output) {
@@ -396,17 +437,19 @@ fn arithmetic(call: &Call<'_>, output: &Tensor) -> Dtype {
     elem.dtype()
 }
 
+/// The version of the default operators.
+fn version(opsets: &[OperatorSetIdProto]) -> Option<i64> {
+    let default = opsets.iter().find(|opset| domain(opset.domain()).is_empty());
+    default.map(OperatorSetIdProto::version).filter(|version| *version > 0)
+}
+
 /// The version of the operators of `domain` that the nodes of `frame` are written for.
 fn opset(domain: &str, frame: &Frame<'_>) -> Result<i64, Trouble> {
-    if !domain.is_empty() {
-        // Their versions don't change what is asked of them here.
-        return Ok(i64::MAX);
-    }
-    let mut versions = frame.opsets.iter().filter(|opset| self::domain(opset.domain()).is_empty());
-    match versions.next().map(OperatorSetIdProto::version) {
-        Some(version @ 1..) => Ok(version),
-        _ => refuse!("the model does not say which version of the operators it uses (`opset_import`)"),
-    }
+    // The versions of the other domains don't change what is asked of them here.
+    let version = if domain.is_empty() { frame.opset } else { Some(i64::MAX) };
+    version.ok_or_else(|| {
+        Trouble::new("the model does not say which version of the operators it uses (`opset_import`)")
+    })
 }
 
 /// Name of a node, or of what it makes.

@@ -77,7 +77,8 @@ fn inflate(bytes: &[u8]) -> Result<Cow<'_, [u8]>, FormatError> {
         return Ok(Cow::Borrowed(bytes));
     }
     let mut out = Vec::new();
-    let decoded = zstd::Decoder::with_buffer(bytes).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut out));
+    let decoded =
+        zstd::Decoder::with_buffer(bytes).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut out));
     match decoded {
         Ok(_) if out.len() as u64 <= MAX_BYTES => Ok(Cow::Owned(out)),
         Ok(_) => Err(FormatError::new("", format!("the file holds more than {MAX_BYTES} bytes"))),

@@ -117,6 +117,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     each("Max", elementwise::variadic, 1.0), each("Min", elementwise::variadic, 1.0),
     each("Sum", elementwise::variadic, 1.0), each("Mean", elementwise::variadic, 1.0),
     each("Where", elementwise::choose, 1.0), each("PRelu", elementwise::prelu, 2.0),
+    each("SwiGLU", elementwise::binary, HARD),
     each("com.microsoft.BiasGelu", elementwise::binary, HARD), each("com.microsoft.FastGelu", elementwise::unary, HARD),
 
     // Shapes as data, and views.
@@ -153,6 +154,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     op("Einsum", linear::einsum, Of(|call, _| linear::einsum_flops(call))),
     op("Conv", conv::conv, CONV), op("ConvInteger", conv::conv_integer, CONV),
     op("QLinearConv", conv::qlinear_conv, Of(|call, outputs| 2.0 * outputs * conv::filter(call, 3))),
+    op("DeformConv", conv::conv, Of(|call, outputs| (2.0 * outputs + 8.0) * conv::filter(call, 1))),
     op("ConvTranspose", conv::conv_transpose, Of(|call, _| {
         let inputs = call.optional(0).map_or(0.0, |x| x.shape.iter().map(|&dim| dim as f64).product());
         2.0 * inputs * conv::filter(call, 1)
@@ -178,6 +180,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     op("ReduceProd", reduce::reduce, Input(1.0)).host(&[1]), op("ReduceL1", reduce::reduce, Input(2.0)).host(&[1]),
     op("ReduceL2", reduce::reduce, Input(2.0)).host(&[1]), op("ReduceSumSquare", reduce::reduce, Input(2.0)).host(&[1]),
     op("ReduceLogSum", reduce::reduce, Input(1.0)).host(&[1]), op("ReduceLogSumExp", reduce::reduce, Input(HARD)).host(&[1]),
+    op("NegativeLogLikelihoodLoss", reduce::loss, Output(2.0)), op("SoftmaxCrossEntropyLoss", reduce::loss, Input(HARD)),
 
     // Layers over sequences.
     op("RNN", recurrent::recurrent, Of(|call, _| recurrent::flops(call))),

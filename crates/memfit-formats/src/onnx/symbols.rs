@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::elem::Elem;
-use super::proto::tensor_shape_proto::dimension::Value;
+use super::proto::tensor_shape_proto::{Dimension, dimension::Value};
 use super::proto::{GraphProto, ValueInfoProto};
 use super::tensor::{MAX_RANK, Tensor, Trouble, refuse};
 use crate::FormatError;
@@ -21,25 +21,20 @@ impl<'a> Symbols<'a> {
         bounds: &'a BTreeMap<String, u64>,
         graph: &GraphProto,
     ) -> Result<Symbols<'a>, FormatError> {
-        let mut names = BTreeSet::new();
-        if !bounds.is_empty() {
-            for info in graph.input.iter().chain(&graph.output).chain(&graph.value_info) {
-                for (at, dim) in dimensions(info).iter().enumerate() {
-                    match dim {
-                        Some(Value::DimParam(name)) if !name.is_empty() => names.insert(name.clone()),
-                        Some(Value::DimValue(_)) => false,
-                        _ => names.insert(unnamed(info, at)),
-                    };
-                }
-            }
+        if bounds.is_empty() {
+            return Ok(Symbols(bounds));
         }
-        if let Some(wrong) = bounds.keys().find(|name| !names.contains(*name)) {
-            let known: Vec<String> = names.iter().take(8).map(|name| format!("`{name}`")).collect();
+        let of_inputs: BTreeSet<String> = graph.input.iter().flat_map(symbols).collect();
+        let others: BTreeSet<String> =
+            graph.output.iter().chain(&graph.value_info).flat_map(symbols).collect();
+        if let Some(wrong) = bounds.keys().find(|name| !of_inputs.contains(*name) && !others.contains(*name))
+        {
+            let known: Vec<String> = of_inputs.iter().take(8).map(|name| format!("`{name}`")).collect();
             let error = FormatError::new("", format!("no dimension of this model is called `{wrong}`"));
             return Err(if known.is_empty() {
-                error.hint("all its dimensions are numbers")
+                error.hint("all dimensions of its inputs are numbers")
             } else {
-                error.hint(format!("it has {}", known.join(", ")))
+                error.hint(format!("its inputs have {}", known.join(", ")))
             });
         }
         Ok(Symbols(bounds))
@@ -60,14 +55,14 @@ impl<'a> Symbols<'a> {
         if dims.len() > MAX_RANK {
             refuse!("`{}` dimensions; more than {MAX_RANK} are not supported", dims.len());
         }
-        let dim = |(at, dim)| match dim {
+        let dim = |(at, dim): (usize, &Dimension)| match &dim.value {
             Some(Value::DimValue(dim)) => {
-                u64::try_from(dim).map_err(|_| Trouble::new(format!("dimension {at} is negative: `{dim}`")))
+                u64::try_from(*dim).map_err(|_| Trouble::new(format!("dimension {at} is negative: `{dim}`")))
             }
-            Some(Value::DimParam(name)) if !name.is_empty() => self.bound(&name),
+            Some(Value::DimParam(name)) if !name.is_empty() => self.bound(name),
             _ => self.bound(&unnamed(info, at)),
         };
-        Ok(Tensor::new(elem, dims.into_iter().enumerate().map(dim).collect::<Result<_, _>>()?))
+        Ok(Tensor::new(elem, dims.iter().enumerate().map(dim).collect::<Result<_, _>>()?))
     }
 
     fn bound(&self, name: &str) -> Result<u64, Trouble> {
@@ -78,13 +73,21 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// Names of the dimensions of `info` that are not numbers.
+fn symbols(info: &ValueInfoProto) -> impl Iterator<Item = String> {
+    dimensions(info).iter().enumerate().filter_map(|(at, dim)| match &dim.value {
+        Some(Value::DimValue(_)) => None,
+        Some(Value::DimParam(name)) if !name.is_empty() => Some(name.clone()),
+        _ => Some(unnamed(info, at)),
+    })
+}
+
 /// How a dimension without name or number is called on the command line.
 fn unnamed(info: &ValueInfoProto, at: usize) -> String {
     format!("{}[{at}]", info.name())
 }
 
-fn dimensions(info: &ValueInfoProto) -> Vec<Option<Value>> {
+fn dimensions(info: &ValueInfoProto) -> &[Dimension] {
     let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
-    let shape = tensor.and_then(|tensor| tensor.shape.as_ref());
-    shape.map_or_else(Vec::new, |shape| shape.dim.iter().map(|dim| dim.value.clone()).collect())
+    tensor.and_then(|tensor| tensor.shape.as_ref()).map_or(&[], |shape| &shape.dim)
 }

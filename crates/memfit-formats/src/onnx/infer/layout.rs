@@ -56,11 +56,9 @@ pub(crate) fn concat(call: &Call<'_>) -> Answer {
     let count = product(&shape)?;
     // Nothing to copy where another dimension is 0, however large the ones before are.
     let rows = if count == 0 { 0 } else { product(&shape[..at])? };
-    let known = if count <= MAX_KNOWN {
-        parts.iter().map(|part| part.known.clone()).collect::<Option<Vec<_>>>()
-    } else {
-        None
-    };
+    let small = count <= MAX_KNOWN && rows.saturating_mul(parts.len() as u64) <= 16 * MAX_KNOWN;
+    let known =
+        if small { parts.iter().map(|part| part.known.clone()).collect::<Option<Vec<_>>>() } else { None };
     let known = known.and_then(|known| {
         let mut pieces = Vec::new();
         for row in 0..rows {

@@ -28,3 +28,10 @@ pub(crate) fn reduce(call: &Call<'_>) -> Answer {
         None => x.like(kept),
     }])
 }
+
+/// A loss of each sample, or one of all; the second output is as large as operand 0.
+pub(crate) fn loss(call: &Call<'_>) -> Answer {
+    let (x, target) = (call.ranked(0, 2..=usize::MAX)?, call.input(1)?);
+    let each = call.string("reduction", "mean")? == "none";
+    Ok(vec![x.like(if each { target.shape.clone() } else { Vec::new() }), x.like(x.shape.clone())])
+}
