@@ -1,0 +1,317 @@
+//! The contract of the command line: exit codes, JSON keys, messages.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const GRAPH: &str = "corpus/graphs/resnet50-train-b32.json.zst";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn memfit(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).current_dir(root()).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn object(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stdout(output)))
+}
+
+/// A scratch folder that is removed again.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("memfit-test-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.file(name), bytes).unwrap();
+        self.file(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Plans `graph` into a file of `scratch` and returns its path.
+fn planned(scratch: &Scratch, graph: &str) -> String {
+    let path = scratch.file("plan.json");
+    let output = memfit(&["plan", graph, "--budget", "100%", "-o", &path]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    path
+}
+
+#[test]
+fn every_corpus_graph_fits_its_own_peak() {
+    for entry in std::fs::read_dir(root().join("corpus/graphs")).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.to_str().unwrap().ends_with(".json.zst") {
+            continue;
+        }
+        let output = memfit(&["plan", path.to_str().unwrap(), "--budget", "100%", "--json"]);
+        assert_eq!(code(&output), 0, "{}: {}", path.display(), stderr(&output));
+        let object = object(&output);
+        let bytes =
+            |key: &str| object[key].as_u64().unwrap_or_else(|| panic!("{}: no `{key}`", path.display()));
+        assert_eq!((&object["status"], &object["verified"]), (&"fits".into(), &true.into()));
+        assert!(bytes("peak_bytes") <= bytes("budget_bytes"));
+        assert!(bytes("live_peak_bytes") <= bytes("peak_bytes"));
+        assert!(bytes("lower_bound_bytes") <= bytes("live_peak_bytes"));
+        assert!(bytes("peak_bytes") * 100 <= bytes("live_peak_bytes") * 101, "{}", path.display());
+        for key in ["time_ns", "base_time_ns", "recompute_ns", "offload_bytes", "host_peak_bytes", "seed"] {
+            bytes(key);
+        }
+        assert!(object["schema"].is_string() && object["strategy"].is_string());
+        assert!(object["overhead"].is_number() && object["planning_seconds"].is_number());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plan() {
+    let scratch = Scratch::new("same");
+    let first = std::fs::read(planned(&scratch, GRAPH)).unwrap();
+    let second = std::fs::read(planned(&scratch, GRAPH)).unwrap();
+    assert!(first == second, "two runs gave two plans");
+}
+
+#[test]
+fn check_accepts_the_plan_and_refuses_what_is_changed() {
+    let scratch = Scratch::new("check");
+    let path = planned(&scratch, GRAPH);
+    let accepted = memfit(&["check", &path, GRAPH, "--json"]);
+    assert_eq!(code(&accepted), 0, "{}", stderr(&accepted));
+    assert_eq!(object(&accepted)["verified"], true);
+    let plan: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let buffers = plan["buffers"].as_array().unwrap().len();
+    let steps = plan["steps"].as_array().unwrap().len();
+    let live_from_the_start = plan["resident"][0].as_u64().unwrap();
+    let sizable = |plan: &Value, at: usize| plan["buffers"][at]["size"].as_u64().unwrap() > 0;
+    let mut changes: Vec<(String, Value)> = Vec::new();
+    for k in 1..12 {
+        // Offsets: on top of a parameter that is there all the time.
+        let at = k * buffers / 12;
+        if at as u64 != live_from_the_start && sizable(&plan, at) {
+            let mut changed = plan.clone();
+            changed["buffers"][at]["offset"] =
+                plan["buffers"][live_from_the_start as usize]["offset"].clone();
+            changes.push((format!("offset of b{at}"), changed));
+        }
+        let mut changed = plan.clone();
+        changed["buffers"][at]["size"] = (plan["buffers"][at]["size"].as_u64().unwrap() + 512).into();
+        changes.push((format!("size of b{at}"), changed));
+        let at = k * steps / 12;
+        let mut changed = plan.clone();
+        changed["steps"].as_array_mut().unwrap().remove(at);
+        if plan["steps"][at].get("compute").is_some() {
+            changes.push((format!("step {at} removed"), changed));
+        }
+        let mut changed = plan.clone();
+        let moved = changed["steps"].as_array_mut().unwrap().remove(at);
+        changed["steps"].as_array_mut().unwrap().insert(0, moved);
+        changes.push((format!("step {at} first"), changed));
+    }
+    for (what, changed) in changes {
+        let path = scratch.write("changed.json", changed.to_string());
+        let output = memfit(&["check", &path, GRAPH]);
+        assert_eq!(code(&output), 6, "{what}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn check_tells_another_graph_from_a_damaged_plan() {
+    let scratch = Scratch::new("other");
+    let path = planned(&scratch, GRAPH);
+    let other = memfit(&["check", &path, "corpus/graphs/resnet50-train-b256.json.zst", "--json"]);
+    assert_eq!(code(&other), 4);
+    assert_eq!(object(&other)["status"], "other-graph");
+    let bytes = std::fs::read(&path).unwrap();
+    for end in [0, 1, 100, bytes.len() / 2, bytes.len() - 3] {
+        let cut = scratch.write("cut.json", &bytes[..end]);
+        assert_eq!(code(&memfit(&["check", &cut, GRAPH])), 3, "cut at {end}");
+    }
+    let packed = scratch.file("plan.json.zst");
+    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", "100%", "-o", &packed])), 0);
+    assert_eq!(code(&memfit(&["check", &packed, GRAPH])), 0);
+    let mut bytes = std::fs::read(&packed).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    assert_eq!(code(&memfit(&["check", &scratch.write("bad.json.zst", bytes), GRAPH])), 3);
+}
+
+#[test]
+fn every_byte_of_a_plan_may_be_flipped() {
+    let scratch = Scratch::new("flip");
+    let graph = "crates/memfit-cli/src/commands/doctor.json";
+    let path = planned(&scratch, graph);
+    let plan = std::fs::read(&path).unwrap();
+    let graph =
+        memfit::input::graph(&std::fs::read(root().join(graph)).unwrap(), &Default::default()).unwrap();
+    for at in 0..plan.len() {
+        for mask in [0x01, 0x04, 0x20, 0x80] {
+            let mut flipped = plan.clone();
+            flipped[at] ^= mask;
+            // Whatever it says, it says it: the exit code of a failure is never that of a bug.
+            if let Err(failure) = memfit::check(&flipped, &graph, None) {
+                assert!([3, 4, 6].contains(&failure.exit_code()), "byte {at}: {failure}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_budget_below_the_floor_names_the_step() {
+    let output = memfit(&["plan", GRAPH, "--budget", "300MiB", "--json"]);
+    assert_eq!(code(&output), 1);
+    let object = object(&output);
+    assert_eq!((&object["status"], &object["proved"]), (&"infeasible".into(), &true.into()));
+    assert!(object["witness"]["reads"].as_array().is_some_and(|reads| !reads.is_empty()));
+    let needed = object["needed_bytes"].as_u64().unwrap();
+    let text = stderr(&memfit(&["plan", GRAPH, "--budget", "300MiB"]));
+    for part in
+        ["no plan fits `300 MiB`", "reads", "writes", &format!("`--budget {needed}` is enough"), "proved"]
+    {
+        assert!(text.contains(part), "no `{part}` in: {text}");
+    }
+    assert_eq!(
+        code(&memfit(&["plan", GRAPH, "--budget", &needed.to_string()])),
+        0,
+        "what is enough is enough"
+    );
+    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", &(needed - 512).to_string()])), 1);
+}
+
+#[test]
+fn wrong_calls_end_with_a_next_step() {
+    for (args, exit, part) in [
+        (&["plan", GRAPH, "--budget", "much"][..], 2, "is not a budget"),
+        (&["plan", GRAPH, "--order", "magic"], 2, "known: given"),
+        (&["plan", GRAPH, "--placer", "magic"], 2, "known: naive"),
+        (&["plan", GRAPH, "--strategy", "sort:best"], 2, "memfit strategies"),
+        (&["plan", GRAPH, "--device", "abacus"], 2, "known: K40"),
+        (&["plan", GRAPH, "--dim", "batch=8"], 2, "leave it out"),
+        (&["plan", "no-such-file.json"], 3, "can't read `no-such-file.json`"),
+        (&["plan", "README.md"], 3, "README.md"),
+        (&["check", GRAPH, GRAPH], 3, "schema"),
+        (&["check", GRAPH], 2, "memfit check PLAN GRAPH"),
+        (&["place", "README.md"], 3, "README.md"),
+        (&["plan", GRAPH, "-o", "no/such/folder/plan.json"], 5, "can't write"),
+        (&["frobnicate"], 2, "unrecognized subcommand"),
+    ] {
+        let output = memfit(args);
+        let text = stderr(&output);
+        assert_eq!(code(&output), exit, "{args:?}: {text}");
+        assert!(text.contains(part), "{args:?}: no `{part}` in: {text}");
+        assert!(text.starts_with("error"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn in_place_and_co_share_can_be_switched_off() {
+    let peak = |args: &[&str]| {
+        let all = [&["plan", GRAPH, "--budget", "1TiB", "--json"], args].concat();
+        object(&memfit(&all))["peak_bytes"].as_u64().unwrap()
+    };
+    let (both, no_share, neither) =
+        (peak(&[]), peak(&["--no-co-share"]), peak(&["--no-co-share", "--no-in-place"]));
+    assert!(both < no_share && no_share < neither, "{both} {no_share} {neither}");
+    assert!(peak(&["--no-in-place"]) >= both);
+}
+
+#[test]
+fn place_reads_and_writes_lists_of_buffers() {
+    let scratch = Scratch::new("place");
+    let list =
+        scratch.write("list.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\nd,9,21,4\ne,0,21,4\n");
+    let placed = memfit(&["place", &list, "--capacity", "12", "-o", "-"]);
+    assert_eq!(code(&placed), 0, "{}", stderr(&placed));
+    let rows: Vec<Vec<String>> =
+        stdout(&placed).lines().map(|line| line.split(',').map(str::to_owned).collect()).collect();
+    assert_eq!(rows[0], ["id", "lower", "upper", "size", "offset"]);
+    let number = |cell: &String| cell.parse::<u64>().unwrap();
+    for (i, a) in rows[1..].iter().enumerate() {
+        assert!(number(&a[4]) + number(&a[3]) <= 12);
+        for b in &rows[i + 2..] {
+            let together = number(&a[1]) < number(&b[2]) && number(&b[1]) < number(&a[2]);
+            let apart = number(&a[4]) + number(&a[3]) <= number(&b[4])
+                || number(&b[4]) + number(&b[3]) <= number(&a[4]);
+            assert!(!together || apart, "{a:?} {b:?}");
+        }
+    }
+    let tight = memfit(&["place", &list, "--capacity", "11", "--json"]);
+    assert_eq!(code(&tight), 1);
+    let tight = object(&tight);
+    assert_eq!((&tight["needed_bytes"], &tight["proved"]), (&12.into(), &true.into()));
+}
+
+#[test]
+fn every_strategy_of_the_tables_can_be_named() {
+    let listed = object(&memfit(&["strategies", "--json"]));
+    let small = "crates/memfit-cli/src/commands/doctor.json";
+    for strategy in listed["strategies"].as_array().unwrap() {
+        let name = format!("{}:{}", strategy["family"].as_str().unwrap(), strategy["name"].as_str().unwrap());
+        let output = memfit(&["plan", small, "--budget", "1GiB", "--strategy", &name, "--json"]);
+        assert_eq!(code(&output), 0, "{name}: {}", stderr(&output));
+        assert!(object(&output)["strategy"].as_str().unwrap().contains(&name), "{name}");
+        assert!(strategy["source"].as_str().is_some_and(|source| !source.is_empty()), "{name}");
+    }
+    assert!(listed["devices"].as_array().unwrap().len() >= 11);
+}
+
+#[test]
+fn explain_adds_up() {
+    let found = object(&memfit(&["explain", GRAPH, "--json"]));
+    let sum = |key: &str| -> u64 {
+        found[key].as_array().unwrap().iter().map(|share| share["bytes"].as_u64().unwrap()).sum()
+    };
+    let peak = found["live_peak_bytes"].as_u64().unwrap();
+    assert_eq!(sum("peak_by_role"), peak);
+    assert_eq!(sum("peak_by_module"), peak);
+    assert_eq!(sum("peak_by_kind"), peak);
+    assert_eq!(sum("static"), found["static_bytes"].as_u64().unwrap());
+    let live: Vec<u64> =
+        found["live_bytes"].as_array().unwrap().iter().map(|b| b.as_u64().unwrap()).collect();
+    assert_eq!(live.iter().max(), Some(&peak));
+    assert_eq!(live.len() as u64, found["ops"].as_u64().unwrap());
+    assert!(found["remedies"].as_array().unwrap().len() >= 5);
+}
+
+#[test]
+fn doctor_and_completions_work() {
+    assert_eq!(object(&memfit(&["doctor", "--json"]))["status"], "ok");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(stdout(&memfit(&["completions", shell])).contains("memfit"), "{shell}");
+    }
+}
+
+#[test]
+fn the_help_does_not_change_unnoticed() {
+    let mut text = stdout(&memfit(&["--help"]));
+    for command in ["plan", "check", "explain", "place", "strategies", "doctor", "completions"] {
+        text += &format!("\n# memfit {command} --help\n{}", stdout(&memfit(&[command, "--help"])));
+    }
+    insta::assert_snapshot!(text);
+}
