@@ -10,6 +10,9 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).p
 
 def pytest_configure() -> None:
     try:
+        import torch
+
         import memfit.torch  # noqa: F401
     except ImportError as error:
         pytest.exit(f"these tests need PyTorch: {error}", returncode=2)
+    torch.set_num_threads(1)

@@ -107,7 +107,8 @@ def example(options: argparse.Namespace) -> tuple[Any, Any, Any, list[str]]:
 def own(reference: str) -> tuple[Any, Any, Any]:
     """What the user's `module:function` returns; the loss function may be missing."""
     module_name, _, function_name = reference.partition(":")
-    sys.path.insert(0, "")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
