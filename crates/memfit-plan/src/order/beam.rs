@@ -18,19 +18,19 @@ use memfit_ir::OpId;
 use super::{Ledger, Model};
 use crate::Context;
 
-/// An order below `below`, from a beam of `width` states; `work` is what may be spent, in ops looked at and
+/// An order below `below`, from a beam of `width` states that grows forwards or backwards; `work` is what may be spent, in ops looked at and
 /// numbers copied, and is reduced by what was.
 pub(super) fn search(
     model: &Model,
     below: i64,
     bound: i64,
-    width: usize,
+    (width, backwards): (usize, bool),
     work: &mut usize,
     context: &Context<'_>,
 ) -> Option<Vec<OpId>> {
     let mut steps: Vec<(usize, OpId)> = Vec::new(); // Orders as paths in a tree: `(step before + 1, op)`.
     let mut layers: BTreeMap<usize, Vec<Next>> = BTreeMap::new();
-    let mut start = Beam::start(model, bound);
+    let mut start = Beam::start(model, bound, backwards);
     start.settle(&mut steps, work);
     if start.done == model.op_count() {
         return Some(start.order(&steps));
@@ -75,6 +75,8 @@ struct Next<'m> {
 struct Beam<'m> {
     model: &'m Model,
     ledger: Ledger<'m>,
+    /// Orders grow from their last op: to run one is to take it back.
+    backwards: bool,
     waiting: Vec<u32>,
     ready: Vec<OpId>,
     done: usize,
@@ -86,11 +88,24 @@ struct Beam<'m> {
 }
 
 impl<'m> Beam<'m> {
-    fn start(model: &'m Model, bound: i64) -> Beam<'m> {
+    fn start(model: &'m Model, bound: i64, backwards: bool) -> Beam<'m> {
+        let deps = &model.deps;
+        let before = |op| if backwards { deps.succs(op) } else { deps.preds(op) };
         let ops = || (0..model.op_count()).map(OpId::at);
-        let waiting: Vec<u32> = ops().map(|op| super::model::index(model.deps.preds(op).len())).collect();
+        let waiting: Vec<u32> = ops().map(|op| super::model::index(before(op).len())).collect();
         let ready = ops().filter(|op| waiting[op.index()] == 0).collect();
-        Beam { model, ledger: Ledger::new(model), waiting, ready, done: 0, peak: bound, hash: 0, step: 0 }
+        let ledger = if backwards { Ledger::finished(model) } else { Ledger::new(model) };
+        Beam { model, ledger, backwards, waiting, ready, done: 0, peak: bound, hash: 0, step: 0 }
+    }
+
+    /// What a ready op needs on top of the live bytes, and how it changes them.
+    fn cost(&self, op: OpId) -> (i64, i64) {
+        if self.backwards {
+            let (needs, leaves) = self.ledger.last(op);
+            (needs - leaves, -leaves)
+        } else {
+            (self.ledger.needs(op), self.ledger.leaves(op))
+        }
     }
 
     /// Numbers that a copy copies.
@@ -99,13 +114,19 @@ impl<'m> Beam<'m> {
     }
 
     fn run(&mut self, op: OpId, steps: &mut Vec<(usize, OpId)>) {
-        self.peak = self.peak.max(self.ledger.run(op));
+        self.peak = self.peak.max(self.ledger.live() + self.cost(op).0);
+        if self.backwards {
+            self.ledger.unrun(op);
+        } else {
+            self.ledger.run(op);
+        }
         self.hash ^= name(op);
         self.done += 1;
         steps.push((self.step, op));
         self.step = steps.len();
         self.ready.retain(|&other| other != op);
-        for &next in self.model.deps.succs(op) {
+        let deps = &self.model.deps;
+        for &next in if self.backwards { deps.preds(op) } else { deps.succs(op) } {
             self.waiting[next.index()] -= 1;
             if self.waiting[next.index()] == 0 {
                 self.ready.push(next);
@@ -117,7 +138,10 @@ impl<'m> Beam<'m> {
     fn settle(&mut self, steps: &mut Vec<(usize, OpId)>, work: &mut usize) {
         loop {
             let room = self.peak - self.ledger.live();
-            let safe = |&op: &OpId| self.ledger.leaves(op) <= 0 && self.ledger.needs(op) <= room;
+            let safe = |&op: &OpId| {
+                let (needs, leaves) = self.cost(op);
+                leaves <= 0 && needs <= room
+            };
             *work = work.saturating_sub(2 * self.ready.len());
             let Some(op) = self.ready.iter().copied().find(safe) else { return };
             self.run(op, steps);
@@ -128,8 +152,11 @@ impl<'m> Beam<'m> {
     fn spread(self, width: usize, below: i64, layers: &mut BTreeMap<usize, Vec<Next<'m>>>, work: &mut usize) {
         *work = work.saturating_sub(self.ready.len());
         let live = self.ledger.live();
-        let cost = |&op: &OpId| (live + self.ledger.needs(op), live + self.ledger.leaves(op), op);
-        let mut ways: Vec<(i64, i64, OpId)> = self.ready.iter().map(cost).collect();
+        let way = |&op: &OpId| {
+            let (needs, leaves) = self.cost(op);
+            (live + needs, live + leaves, op)
+        };
+        let mut ways: Vec<(i64, i64, OpId)> = self.ready.iter().map(way).collect();
         ways.retain(|&(hill, ..)| hill < below);
         ways.sort_unstable_by_key(|&(hill, live, op)| (hill.max(self.peak), live, op));
         ways.truncate(width);
@@ -151,7 +178,9 @@ impl<'m> Beam<'m> {
             order.push(op);
             step = before;
         }
-        order.reverse();
+        if !self.backwards {
+            order.reverse();
+        }
         order
     }
 }

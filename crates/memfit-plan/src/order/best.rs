@@ -27,29 +27,33 @@ impl Order for Best {
             if known.peak < i64::MAX && (known.peak <= known.bound || (context.stop)()) {
                 break;
             }
-            let order = order.arrange(model, context);
-            let peak = model.highest(&order);
-            if peak < known.peak {
-                known = Known { order, peak, ..known };
-            }
+            known.offer(model, order.arrange(model, context));
         }
         known.bound = super::bound::strongest(model, &known.order, super::bound::EFFORT);
+        if known.peak > known.bound {
+            // Values now die where they do in the best order so far.
+            known.offer(model, super::series_parallel::arrange(model, &known.order));
+        }
         let effort = usize::try_from(context.effort).unwrap_or(usize::MAX);
-        super::parts::improve(model, &mut known, WORK.saturating_mul(effort), context);
-        let mut work = 30_000_000usize.saturating_mul(effort);
-        let mut width = 1;
-        while known.peak > known.bound && work > 0 && width <= 1024 && !(context.stop)() {
-            if let Some(order) =
-                super::beam::search(model, known.peak, known.bound, width, &mut work, context)
-            {
-                known.peak = model.highest(&order);
-                known.order = order;
+        let mut work = WORK.saturating_mul(effort);
+        super::parts::improve(model, &mut known, work / 4, context);
+        for turn in 0.. {
+            if known.peak <= known.bound || work == 0 || (context.stop)() {
+                break;
             }
-            width *= 4;
+            let shape = (1 << (turn / 2 * 2), turn % 2 == 1);
+            if let Some(order) =
+                super::beam::search(model, known.peak, known.bound, shape, &mut work, context)
+            {
+                known.offer(model, order);
+                super::parts::improve(model, &mut known, WORK / 4, context);
+            } else if shape.0 > model.op_count() * 64 {
+                break;
+            }
         }
         known.order
     }
 }
 
-/// What exact search may cost at effort 1: some tenths of a second.
-const WORK: usize = 6_000_000;
+/// What search may cost at effort 1, in ops looked at: some tenths of a second.
+const WORK: usize = 20_000_000;

@@ -52,6 +52,16 @@ struct Known {
     bound: i64,
 }
 
+impl Known {
+    /// Takes `order` if it is better.
+    fn offer(&mut self, model: &Model, order: Vec<OpId>) {
+        let peak = model.highest(&order);
+        if peak < self.peak {
+            (self.order, self.peak) = (order, peak);
+        }
+    }
+}
+
 /// Every order, cheapest first; the last one is the default. This order is the order of the manual.
 pub const ORDERS: &[&dyn Order] = &[
     &given::Given,
