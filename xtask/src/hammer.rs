@@ -15,6 +15,7 @@ use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, try_plan};
+use memfit_verify::Rule;
 use rayon::prelude::*;
 
 /// Mutants of each own program, and of each strategy's plan.
@@ -50,6 +51,8 @@ pub struct Report {
     /// A placer returned nothing, as pins or banks permit it to.
     unplaced: u64,
     mutants: Vec<Row>,
+    /// Mutants that were rejected by one rule alone.
+    rules: Vec<Row>,
     plans: u64,
     seed: u64,
     took: Duration,
@@ -65,6 +68,7 @@ impl Report {
             placers: vec![Row::default(); PLACERS.len()],
             unplaced: 0,
             mutants: vec![Row::default(); MUTATORS.len()],
+            rules: vec![Row::default(); Rule::ALL.len()],
             plans: 0,
             seed,
             took: Duration::ZERO,
@@ -104,6 +108,7 @@ impl Report {
             (&mut self.orders, &other.orders),
             (&mut self.placers, &other.placers),
             (&mut self.mutants, &other.mutants),
+            (&mut self.rules, &other.rules),
         ] {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| add(mine, theirs));
         }
@@ -116,7 +121,7 @@ impl Report {
     }
 
     fn good(&mut self, truth: &Truth, case: &Case, seed: u64, what: impl Fn() -> String) -> Verdict {
-        let verdict = try_plan(truth, case);
+        let (verdict, _) = try_plan(truth, case);
         self.plans += 1;
         if verdict != Verdict::AcceptedRight {
             let what = format!("GOOD REFUSED ({verdict:?}): {}", what());
@@ -128,7 +133,10 @@ impl Report {
     fn spoil(&mut self, truth: &Truth, case: &Case, seed: u64, rng: &mut Rng, count: usize) {
         for _ in 0..count {
             let Some((which, mutant)) = mutant(case, rng) else { continue };
-            let verdict = try_plan(truth, &mutant);
+            let (verdict, rule) = try_plan(truth, &mutant);
+            if let Some(at) = Rule::ALL.iter().position(|(known, _)| Some(*known) == rule) {
+                self.rules[at][verdict as usize] += 1;
+            }
             self.plans += 1;
             self.mutants[which][verdict as usize] += 1;
             if verdict == Verdict::AcceptedWrong {
@@ -232,6 +240,11 @@ impl fmt::Display for Report {
             writeln!(f, "  {name:16} {:>10} {:>10} {:>10} {:>10}", row[0], row[1], row[2], row[3])?;
         }
         writeln!(f, "  {:16} {:>10} {:>10} {:>10} {:>10}", "all mutants", sum[0], sum[1], sum[2], sum[3])?;
+        writeln!(f, "mutants that one rule alone rejects")?;
+        for ((rule, name), row) in Rule::ALL.iter().zip(&self.rules) {
+            let name = format!("{rule} {name}");
+            writeln!(f, "  {name:16} {:>10} {:>10}", row[0], row[1])?;
+        }
         let seconds = self.took.as_secs_f64();
         let rate = self.plans as f64 / seconds.max(1e-9);
         writeln!(

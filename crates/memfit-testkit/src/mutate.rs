@@ -152,7 +152,9 @@ fn alias_buffers(p: &mut Patient<'_>) -> Option<()> {
 
 fn swap_places(p: &mut Patient<'_>) -> Option<()> {
     let (a, b) = (p.any_buffer()?, p.any_buffer()?);
-    p.draft.places.swap(a.index(), b.index());
+    let (at_a, at_b) = (*p.draft.places.get(a.index())?, *p.draft.places.get(b.index())?);
+    p.draft.places[a.index()] = at_b;
+    p.draft.places[b.index()] = at_a;
     Some(())
 }
 
@@ -259,9 +261,10 @@ fn set_over(p: &mut Patient<'_>) -> Option<()> {
     let Act::Compute { reads, writes, .. } = &p.draft.lines[at].act else { return None };
     let (read, write) = (p.rng.pick(reads)?, p.rng.pick(writes)?);
     let frees = Act::Free(read);
-    p.draft.buffers[write.index()].over = Some(read);
+    p.draft.buffers.get_mut(write.index())?.over = Some(read);
     if p.rng.chance(80) {
-        p.draft.places[write.index()] = p.draft.places[read.index()];
+        let place = *p.draft.places.get(read.index())?;
+        *p.draft.places.get_mut(write.index())? = place;
     }
     if p.rng.chance(80) {
         p.draft.lines.retain(|line| line.act != frees);
@@ -424,6 +427,9 @@ fn borrow_workspace(p: &mut Patient<'_>) -> Option<()> {
 fn algorithm(p: &mut Patient<'_>) -> Option<()> {
     let at = p.line(is_compute)?;
     let Act::Compute { op, algorithm, .. } = &mut p.draft.lines[at].act else { return None };
+    if op.index() >= p.graph.op_count() {
+        return None;
+    }
     let count = p.graph.op(*op).algorithms.len();
     *algorithm = u16::try_from(p.rng.below(count + 2)).ok()?;
     Some(())

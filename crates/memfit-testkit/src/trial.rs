@@ -1,8 +1,9 @@
 //! The judge's word against real bytes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use memfit_verify::verify;
+use memfit_verify::{Rule, verify};
 
 use crate::bytes::{Truth, check};
 use crate::{Case, Draft, MUTATORS, Patient, Rng};
@@ -16,19 +17,25 @@ pub enum Verdict {
     RejectedRight,
     /// Accepted, and the bytes are right.
     AcceptedRight,
-    /// Accepted, but the bytes are wrong, or the peak is not what the judge says: a hole.
+    /// Accepted, but the bytes are wrong, or the peak is not what the judge says, or the judge panicked.
     AcceptedWrong,
 }
 
-/// Asks both.
+/// Asks both. Also says by which rule the plan was rejected, where it was by one alone.
 #[must_use]
-pub fn try_plan(truth: &Truth, case: &Case) -> Verdict {
+pub fn try_plan(truth: &Truth, case: &Case) -> (Verdict, Option<Rule>) {
     let ran = check(truth, &case.graph, &case.limits, &case.plan);
-    match (verify(&case.graph, &case.limits, case.plan.clone()), ran) {
-        (Ok(verified), Ok(peaks)) if verified.peaks() == peaks => Verdict::AcceptedRight,
-        (Ok(_), _) => Verdict::AcceptedWrong,
-        (Err(_), Ok(_)) => Verdict::RejectedRight,
-        (Err(_), Err(_)) => Verdict::RejectedWrong,
+    let judge = || verify(&case.graph, &case.limits, case.plan.clone());
+    let Ok(judged) = catch_unwind(AssertUnwindSafe(judge)) else { return (Verdict::AcceptedWrong, None) };
+    match (judged, ran) {
+        (Ok(verified), Ok(peaks)) if verified.peaks() == peaks => (Verdict::AcceptedRight, None),
+        (Ok(_), _) => (Verdict::AcceptedWrong, None),
+        (Err(rejected), ran) => {
+            let verdict = if ran.is_ok() { Verdict::RejectedRight } else { Verdict::RejectedWrong };
+            let mut rules = rejected.violations.iter().map(|violation| violation.rule);
+            let first = rules.next();
+            (verdict, first.filter(|first| rules.all(|rule| rule == *first)))
+        }
     }
 }
 

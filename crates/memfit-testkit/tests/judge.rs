@@ -26,7 +26,7 @@ fn mutants_that_are_accepted_are_right() {
         let truth = Truth::of(&case.graph);
         let mut rng = Rng::new(seed);
         for (which, mutant) in (0..6).filter_map(|_| mutant(&case, &mut rng)) {
-            let verdict = try_plan(&truth, &mutant);
+            let (verdict, _) = try_plan(&truth, &mutant);
             let name = MUTATORS[which].0;
             assert_ne!(verdict, Verdict::AcceptedWrong, "seed {seed}, {name}\n{}", mutant.replay());
             tally[which][verdict as usize] += 1;

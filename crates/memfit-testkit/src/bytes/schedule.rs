@@ -32,6 +32,8 @@ struct Lane {
 struct Queue {
     steps: Vec<usize>,
     next: usize,
+    /// Whether the next one may already be writing.
+    begun: bool,
 }
 
 /// A plan being run.
@@ -278,14 +280,7 @@ impl<'a> Run<'a> {
                     if from.index() >= self.copies.len() {
                         return Err("a copy that does not exist");
                     }
-                    let value = match self.machine.content(to) {
-                        Some(Content::Value(value)) if value.index() < self.machine.graph.value_count() => {
-                            Some(value)
-                        }
-                        _ => None,
-                    };
-                    let span = self.machine.fill_span(to, value)?;
-                    self.machine.scribble(span);
+                    self.machine.all(to)?;
                     return self.issue(lane, at, 1);
                 }
             }
@@ -298,6 +293,7 @@ impl<'a> Run<'a> {
     fn issue(&mut self, lane: usize, at: usize, queue: usize) -> Ran<bool> {
         self.issued[at] = true;
         self.lanes[lane].next += 1;
+        self.begin_transfer(queue)?;
         if self.pace.early {
             while self.transfer(queue)? {}
         }
@@ -337,6 +333,23 @@ impl<'a> Run<'a> {
         Ok(self.done[step])
     }
 
+    /// Once the next transfer of a queue is issued, where it goes to holds nothing until it is done.
+    fn begin_transfer(&mut self, queue: usize) -> Ran<()> {
+        let Some(&at) = self.queues[queue].steps.get(self.queues[queue].next) else { return Ok(()) };
+        let Step::Fetch { to, .. } = self.plan.program.steps[at] else { return Ok(()) };
+        if self.issued[at] && !std::mem::replace(&mut self.queues[queue].begun, true) {
+            let value = match self.machine.content(to) {
+                Some(Content::Value(value)) if value.index() < self.machine.graph.value_count() => {
+                    Some(value)
+                }
+                _ => None,
+            };
+            let span = self.machine.fill_span(to, value)?;
+            self.machine.scribble(span);
+        }
+        Ok(())
+    }
+
     /// Performs the next transfer of a queue, if it has been issued.
     fn transfer(&mut self, queue: usize) -> Ran<bool> {
         let Some(&at) = self.queues[queue].steps.get(self.queues[queue].next) else { return Ok(false) };
@@ -366,6 +379,8 @@ impl<'a> Run<'a> {
         }
         self.done[at] = true;
         self.queues[queue].next += 1;
+        self.queues[queue].begun = false;
+        self.begin_transfer(queue)?;
         Ok(true)
     }
 
