@@ -84,4 +84,4 @@ pub enum Unplaced {
 }
 
 /// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
-pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Dive, &Exact::DEFAULT, &Best];
+pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Dive, &Exact::DEFAULT, &Best::DEFAULT];

@@ -156,6 +156,7 @@ struct Task {
     order: Order,
     capacity: u64,
     noise: u32,
+    stairs: bool,
 }
 
 const ORDERS: [Order; 8] = [
@@ -186,11 +187,12 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
         }
         let trial = high - ((high - target) >> halvings).max(1);
         let noise = if round == 0 { 0 } else { NOISE[(round % 4) as usize] };
+        let stairs = round % 2 == 1;
         let mut tasks: Vec<Task> =
-            ORDERS.iter().map(|&order| Task { order, capacity: target, noise }).collect();
+            ORDERS.iter().map(|&order| Task { order, capacity: target, noise, stairs }).collect();
         if trial > target {
             let some = ORDERS.iter().enumerate().filter(|(at, _)| (*at as u64 + round).is_multiple_of(2));
-            tasks.extend(some.map(|(_, &order)| Task { order, capacity: trial, noise }));
+            tasks.extend(some.map(|(_, &order)| Task { order, capacity: trial, noise, stairs }));
         }
         let first = AtomicUsize::new(usize::MAX);
         let runs: Vec<Run> = tasks
@@ -234,6 +236,24 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
     found
 }
 
+/// Tries once to pack `inst` within `capacity` in at most `limit` nodes. Returns the offsets, indexed as
+/// [`Instance::names`], and the work it took.
+pub(crate) fn attempt(
+    inst: &Instance,
+    order: Order,
+    capacity: u64,
+    limit: u64,
+    seed: u64,
+    cut: &dyn Fn() -> bool,
+) -> (Option<Vec<u64>>, u64) {
+    let task = Task { order, capacity, noise: NOISE[(seed % 4) as usize], stairs: seed & 4 == 0 };
+    let run = task.run(inst, limit, &vec![0; inst.sections()], seed, cut);
+    match run.outcome {
+        Outcome::Found(offsets) => (Some(offsets), run.work),
+        _ => (None, run.work),
+    }
+}
+
 /// How a task went.
 struct Run {
     outcome: Outcome,
@@ -255,7 +275,7 @@ impl Task {
             };
             (0..inst.len()).map(|_| draw()).collect()
         };
-        let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec());
+        let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec(), self.stairs);
         let mut outcome = Outcome::Open;
         while outcome == Outcome::Open && search.nodes < limit && !cut() {
             outcome = search.run(1024.min(limit - search.nodes));

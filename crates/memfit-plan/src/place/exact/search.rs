@@ -85,6 +85,8 @@ pub(crate) struct Search<'a> {
     scratch: Vec<(u64, u32, u32)>,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
+    stairs: bool,
+    stack: Vec<(u64, u64)>,
     state: State,
     /// Failures of each section.
     pub(crate) blame: Vec<u64>,
@@ -105,7 +107,7 @@ enum State {
 
 impl<'a> Search<'a> {
     /// A search that has not started yet.
-    pub(crate) fn new(inst: &'a Instance, order: Order, capacity: u64, noise: Vec<u32>, blame: Vec<u64>) -> Search<'a> {
+    pub(crate) fn new(inst: &'a Instance, order: Order, capacity: u64, noise: Vec<u32>, blame: Vec<u64>, stairs: bool) -> Search<'a> {
         let n = inst.len();
         let sections = inst.members.len();
         let rest = inst.start.clone();
@@ -150,6 +152,8 @@ impl<'a> Search<'a> {
             scratch: Vec::new(),
             touched: Vec::new(),
             is_touched: vec![false; sections],
+            stairs,
+            stack: Vec::new(),
             state: if n == 0 {
                 State::Done(true)
             } else if too_much {
@@ -432,12 +436,32 @@ impl<'a> Search<'a> {
     fn raise_floor(&mut self, section: usize) -> bool {
         let active = &self.members[section][..self.active[section] as usize];
         self.work += active.len() as u64;
-        let Some(floor) = active.iter().map(|&piece| self.low[piece as usize]).min() else { return true };
+        let (mut floor, mut least, mut most) = (u64::MAX, 0, 0);
+        for &piece in active {
+            let low = self.low[piece as usize];
+            if low < floor {
+                (floor, least) = (low, self.inst.size[piece as usize]);
+            }
+            most = most.max(low);
+        }
+        if active.is_empty() {
+            return true;
+        }
         if floor != self.floor[section] {
             self.trail.push(Undo::Floor(u32::try_from(section).unwrap_or(u32::MAX), self.floor[section]));
             self.floor[section] = floor;
         }
-        let fits = floor.saturating_add(self.total[section]) <= self.capacity;
+        let end = floor.saturating_add(self.total[section]);
+        let mut fits = end <= self.capacity;
+        // Pieces that start well above the floor may leave a gap that nothing fills.
+        if fits && self.stairs && most - floor > least.saturating_add(self.capacity - end) {
+            self.work += 4 * active.len() as u64;
+            self.stack.clear();
+            self.stack.extend(active.iter().map(|&piece| (self.low[piece as usize], self.inst.size[piece as usize])));
+            self.stack.sort_unstable();
+            let top = self.stack.iter().fold(0u64, |top, &(low, size)| top.max(low).saturating_add(size));
+            fits = top <= self.capacity;
+        }
         self.blame[section] += u64::from(!fits);
         fits
     }
