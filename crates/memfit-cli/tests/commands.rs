@@ -91,6 +91,35 @@ fn every_corpus_graph_fits_its_own_peak() {
 }
 
 #[test]
+fn onnx_models_plan_and_damaged_ones_say_where() {
+    let files = |folder: &str, ending: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| path.to_str().unwrap().to_owned()).filter(|path| path.ends_with(ending)).collect()
+    };
+    let models = files("corpus/onnx", ".onnx.zst");
+    assert!(models.len() >= 12, "{models:?}");
+    for model in models {
+        // The exporter before `dynamo` wrote the sizes it was traced with into reshapes.
+        let dims: &[&str] = match model.as_str() {
+            name if name.contains("legacy") => &["--dim", "batch=2", "--dim", "seq=16"],
+            name if name.contains("encoder") => &["--dim", "batch=8", "--dim", "seq=128"],
+            _ => &[],
+        };
+        let args = [&["plan", model.as_str(), "--budget", "100%", "--json"], dims].concat();
+        let output = memfit(&args);
+        assert_eq!(code(&output), 0, "{model}: {}", stderr(&output));
+        assert_eq!(object(&output)["verified"], true, "{model}");
+    }
+    let damaged = files("corpus/onnx/damaged", ".onnx");
+    assert!(damaged.len() >= 5);
+    for model in damaged {
+        let output = memfit(&["plan", &model]);
+        assert_eq!(code(&output), 3, "{model}: {}", stderr(&output));
+        assert!(stderr(&output).contains(&format!("`{model}`: ")), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_plan() {
     let scratch = Scratch::new("same");
     let first = std::fs::read(planned(&scratch, GRAPH)).unwrap();

@@ -24,32 +24,40 @@ pub fn compress(bytes: &[u8]) -> Vec<u8> {
     encode().unwrap_or_else(|_| bytes.to_vec())
 }
 
-/// The text of a file, decompressed where it is compressed.
-pub(crate) fn text(bytes: &[u8]) -> Result<Cow<'_, str>, FormatError> {
-    text_within(bytes, MAX_BYTES)
+/// The bytes of a file, decompressed where it is compressed.
+///
+/// # Errors
+///
+/// If the compressed form is damaged, or the file holds more than [`MAX_BYTES`].
+pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, FormatError> {
+    unpack_within(bytes, MAX_BYTES)
 }
 
-fn text_within(bytes: &[u8], cap: u64) -> Result<Cow<'_, str>, FormatError> {
-    let too_long = || FormatError::new("", format!("the file holds more than {cap} bytes"));
-    if bytes.starts_with(&MAGIC) {
-        let damaged = |error: std::io::Error| {
-            FormatError::new("", format!("the compressed file is damaged: `{error}`"))
-                .hint("make or fetch it again")
-        };
-        let mut out = Vec::new();
-        // The window a file may ask for is bounded by the decoder's default, 128 MiB.
-        zstd::Decoder::with_buffer(bytes)
-            .and_then(|decoder| decoder.take(cap + 1).read_to_end(&mut out))
-            .map_err(damaged)?;
-        if out.len() as u64 > cap {
-            return Err(too_long());
+/// The text of a file, decompressed where it is compressed.
+pub(crate) fn text(bytes: &[u8]) -> Result<Cow<'_, str>, FormatError> {
+    match unpack(bytes)? {
+        Cow::Owned(bytes) => {
+            String::from_utf8(bytes).map(Cow::Owned).map_err(|error| not_text(error.utf8_error()))
         }
-        return String::from_utf8(out).map(Cow::Owned).map_err(|error| not_text(error.utf8_error()));
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(not_text),
     }
-    if bytes.len() as u64 > cap {
-        return Err(too_long());
+}
+
+fn unpack_within(bytes: &[u8], cap: u64) -> Result<Cow<'_, [u8]>, FormatError> {
+    let too_long = || FormatError::new("", format!("the file holds more than {cap} bytes"));
+    if !bytes.starts_with(&MAGIC) {
+        return if bytes.len() as u64 > cap { Err(too_long()) } else { Ok(Cow::Borrowed(bytes)) };
     }
-    std::str::from_utf8(bytes).map(Cow::Borrowed).map_err(not_text)
+    let damaged = |error: std::io::Error| {
+        FormatError::new("", format!("the compressed file is damaged: `{error}`"))
+            .hint("make or fetch it again")
+    };
+    let mut out = Vec::new();
+    // The window a file may ask for is bounded by the decoder's default, 128 MiB.
+    zstd::Decoder::with_buffer(bytes)
+        .and_then(|decoder| decoder.take(cap + 1).read_to_end(&mut out))
+        .map_err(damaged)?;
+    if out.len() as u64 > cap { Err(too_long()) } else { Ok(Cow::Owned(out)) }
 }
 
 pub(crate) fn not_text(error: std::str::Utf8Error) -> FormatError {
@@ -67,7 +75,7 @@ mod tests {
         assert!(small.len() < 200, "{}", small.len());
         assert_eq!(text(&small).unwrap(), long);
         assert_eq!(text(long.as_bytes()).unwrap(), long);
-        let message = |bytes: &[u8]| text_within(bytes, 1000).unwrap_err().to_string();
+        let message = |bytes: &[u8]| unpack_within(bytes, 1000).unwrap_err().to_string();
         assert_eq!(message(&small), "the file holds more than 1000 bytes");
         assert_eq!(message(long.as_bytes()), "the file holds more than 1000 bytes");
         assert_eq!(text(b"ab\xff").unwrap_err().to_string(), "byte 2: the file is not UTF-8 text");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memfit_formats::onnx::OnnxOptions;
-use memfit_formats::{FormatError, device_toml, graph_json, onnx};
+use memfit_formats::{FormatError, device_toml, graph_json, onnx, unpack};
 use memfit_ir::{Device, Graph, text};
 
 use crate::Failure;
@@ -15,18 +15,23 @@ pub struct Options {
     pub dims: BTreeMap<String, u64>,
 }
 
-/// Reads a graph: `memfit-graph/1` JSON, plain or zstd; the text form (`.mfg`); or an ONNX model. The format
-/// is found from the bytes.
+/// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, the text form (`.mfg`) or an ONNX
+/// model. The format is found from the bytes.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] names the place in the file.
 pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
+    let bytes = &*unpack(bytes)?;
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    let is_json = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || first == Some(&b'{');
-    let is_text = [&b"graph"[..], b"limits", b";"].iter().any(|start| bytes.trim_ascii_start().starts_with(start));
+    let is_json = first == Some(&b'{');
+    let is_text =
+        [&b"graph"[..], b"limits", b";"].iter().any(|start| bytes.trim_ascii_start().starts_with(start));
     if (is_json || is_text) && !options.dims.is_empty() {
-        return Err(Failure::usage("`--dim` is for ONNX models", "this graph has its sizes already: leave it out"));
+        return Err(Failure::usage(
+            "`--dim` is for ONNX models",
+            "this graph has its sizes already: leave it out",
+        ));
     }
     if is_json {
         return Ok(graph_json::read(bytes)?);
@@ -47,7 +52,8 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
 /// [`Failure::Usage`] lists the names there are.
 pub fn device(name: &str) -> Result<Device, Failure> {
     device_toml::preset(name).ok_or_else(|| {
-        let known: Vec<String> = device_toml::presets().iter().map(|preset| preset.device.name.clone()).collect();
+        let known: Vec<String> =
+            device_toml::presets().iter().map(|preset| preset.device.name.clone()).collect();
         let hint = format!("known: {}; or a file: `--device my.toml`", known.join(", "));
         Failure::usage(format!("there is no device `{name}`"), hint)
     })
