@@ -18,6 +18,8 @@ pub(super) struct PlanReader {
     copies: BTreeMap<u32, HostCopy>,
     surplus: Vec<Place>,
     surplus_lanes: Vec<u16>,
+    /// Length of the list of lanes, where the text says it.
+    lanes: Option<usize>,
 }
 
 impl PlanReader {
@@ -50,8 +52,14 @@ impl PlanReader {
         if !self.surplus.is_empty() && places.len() < self.program.buffers.len() {
             return fail("`surplus` places, but not every buffer has one".to_owned());
         }
-        if !self.surplus_lanes.is_empty() {
-            self.program.lanes.resize(self.program.steps.len(), 0);
+        let steps = self.program.steps.len();
+        if self.lanes.is_some_and(|lanes| lanes > steps) {
+            return fail(format!("`lanes` of more than the {steps} steps"));
+        }
+        if let Some(lanes) = self.lanes {
+            self.program.lanes.resize(lanes, 0);
+        } else if !self.program.lanes.is_empty() || !self.surplus_lanes.is_empty() {
+            self.program.lanes.resize(steps, 0);
         }
         places.append(&mut self.surplus);
         self.program.lanes.append(&mut self.surplus_lanes);
@@ -75,9 +83,9 @@ impl PlanReader {
             cursor.expect(":")?;
         }
         let verb = cursor.peek_word();
-        const VERBS: [&str; 12] = [
-            "resident", "parked", "unused", "surplus", "compute", "free", "offload", "fetch", "discard",
-            "await", "encode", "decode",
+        const VERBS: [&str; 13] = [
+            "resident", "parked", "unused", "surplus", "lanes", "compute", "free", "offload", "fetch",
+            "discard", "await", "encode", "decode",
         ];
         if !VERBS.contains(&verb) {
             return cursor.expected(&format!("one of `{}`", VERBS.join("`, `")));
@@ -100,6 +108,10 @@ impl PlanReader {
             "unused" if cursor.peek_word().starts_with('c') => return self.copy(cursor).map(drop),
             "unused" => return self.buffer(cursor).map(drop),
             "surplus" => return self.surplus(cursor),
+            "lanes" => {
+                self.lanes = Some(cursor.number("a number of steps")?);
+                return Ok(());
+            }
             "compute" => self.compute(cursor)?,
             "free" => Step::Free(self.buffer(cursor)?),
             "offload" => {

@@ -228,9 +228,8 @@ fn print_plan(out: &mut String, plan: &Plan, same_graph: bool) -> fmt::Result {
             write!(out, "s{at}: ")?;
         }
         printer.step(out, step)?;
-        // A step without `on` runs on lane 0; the last one that is listed says how far the list goes.
         match program.lanes.get(at) {
-            Some(&lane) if lane != 0 || at + 1 == program.lanes.len() => writeln!(out, " on {lane}")?,
+            Some(&lane) if lane != 0 => writeln!(out, " on {lane}")?,
             _ => writeln!(out)?,
         }
     }
@@ -244,6 +243,12 @@ fn print_plan(out: &mut String, plan: &Plan, same_graph: bool) -> fmt::Result {
         write!(out, "  unused ")?;
         printer.copy(out, CopyId::at(index))?;
         writeln!(out)?;
+    }
+    // Any `on` means that every step has a lane; a list that's otherwise must say so.
+    let (lanes, steps) = (&program.lanes, program.steps.len());
+    let any = lanes.iter().take(steps).any(|&lane| lane != 0);
+    if lanes.len() < steps && !lanes.is_empty() || lanes.len() == steps && !any && steps > 0 {
+        writeln!(out, "  lanes {}", lanes.len())?;
     }
     for &place in plan.layout.places.iter().skip(program.buffers.len()) {
         writeln!(out, "  surplus @{}", PlaceText(place))?;
