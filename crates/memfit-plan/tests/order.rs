@@ -56,27 +56,79 @@ fn what_is_taken_back_was_as_it_was_run() {
 
 #[test]
 fn every_order_keeps_the_constraints_and_makes_all_results() {
+    for (seed, ops) in (1..600).zip((0..50).cycle()) {
+        check(&order_graphs::random(seed, ops), &format!("seed {seed}"));
+    }
+}
+
+/// Sizes that a quadratic pass or a recursion would not survive.
+#[test]
+fn every_order_takes_every_shape() {
+    let shapes = [
+        order_graphs::chain(0),
+        order_graphs::chain(1),
+        order_graphs::chain(100_000),
+        order_graphs::wide(20_000),
+        order_graphs::training(2_000),
+        order_graphs::tree(20_000, 1, false),
+        order_graphs::tree(5_000, 1, true),
+        order_graphs::series_parallel(10_000, 1),
+        order_graphs::alone(3_000),
+        order_graphs::sources_only(),
+        order_graphs::random(4, 3_000),
+    ];
+    for graph in shapes {
+        check(&graph, graph.name());
+    }
+}
+
+fn check(graph: &Graph, what: &str) {
     let device = device();
     let context = Context::new(&device);
-    for (seed, ops) in (1..1500).zip((0..60).cycle()) {
+    let deps = Dependencies::of(graph);
+    let model = Model::new(graph, device.align, InPlace::May);
+    let mut least = Bytes::MAX;
+    for order in ORDERS {
+        let name = order.info().name;
+        let chosen = order.order(graph, &context);
+        assert!(deps.allow(&chosen), "{name} on {what} breaks a dependency");
+        let program = Program::in_order(graph, &chosen, InPlace::May);
+        let steps = program.steps.iter().filter(|step| matches!(step, memfit_ir::Step::Compute(_)));
+        assert_eq!(steps.count(), graph.op_count(), "{name} on {what}");
+        let peak = Profile::of(&program, device.align).peak().0;
+        assert_eq!(model.peak(&chosen), peak, "{name} on {what}");
+        let bound = lower_bound(graph, device.align).max(model.bound_around(&chosen));
+        assert!(peak >= bound, "{name} on {what}: {peak} under the bound {bound}");
+        least = least.min(peak);
+        if name == "best" {
+            assert_eq!(peak, least, "`best` is worse than another order on {what}");
+        }
+        assert_eq!(order.order(graph, &context), chosen, "{name} on {what} is not deterministic");
+    }
+}
+
+/// Whenever a time limit ends: a valid order, not above the given one where the order promises that.
+#[test]
+fn a_stopped_order_is_an_order() {
+    let device = device();
+    for (seed, ops) in (1..40).zip([5, 30, 90, 1500].into_iter().cycle()) {
         let graph = order_graphs::random(seed, ops);
-        let deps = Dependencies::of(&graph);
-        let bound = lower_bound(&graph, device.align);
-        let mut least = Bytes::MAX;
-        for order in ORDERS {
-            let name = order.info().name;
-            let chosen = order.order(&graph, &context);
-            assert!(deps.allow(&chosen), "{name} on seed {seed}: {chosen:?}");
-            let program = Program::in_order(&graph, &chosen, InPlace::May);
-            let steps = program.steps.iter().filter(|step| matches!(step, memfit_ir::Step::Compute(_)));
-            assert_eq!(steps.count(), graph.op_count(), "{name} on seed {seed}");
-            let peak = Profile::of(&program, device.align).peak().0;
-            assert!(peak >= bound, "{name} on seed {seed}: {peak} under the bound {bound}");
-            least = least.min(peak);
-            if name == "best" {
-                assert_eq!(peak, least, "seed {seed}: `best` is worse than another order");
+        let model = Model::new(&graph, device.align, InPlace::May);
+        let given: Vec<OpId> = graph.op_ids().collect();
+        for polls in [0, 1, 3, 20] {
+            for order in ORDERS {
+                let left = std::sync::atomic::AtomicUsize::new(polls);
+                let stop = || {
+                    let relaxed = std::sync::atomic::Ordering::Relaxed;
+                    left.fetch_update(relaxed, relaxed, |left| left.checked_sub(1)).is_err()
+                };
+                let chosen = order.arrange(&model, &Context { stop: &stop, ..Context::new(&device) });
+                let name = order.info().name;
+                assert!(model.dependencies().allow(&chosen), "{name} on seed {seed} after {polls} polls");
+                if name == "best" {
+                    assert!(model.peak(&chosen) <= model.peak(&given), "seed {seed} after {polls} polls");
+                }
             }
-            assert_eq!(order.order(&graph, &context), chosen, "{name} on seed {seed} is not deterministic");
         }
     }
 }

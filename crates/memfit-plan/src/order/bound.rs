@@ -15,8 +15,11 @@ use memfit_ir::OpId;
 
 use super::{Ledger, Model};
 
+/// See [`crate::Context::stop`].
+type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// The highest bound that `effort` steps along edges are enough to find.
-pub(super) fn strongest(model: &Model, order: &[OpId], effort: usize) -> i64 {
+pub(super) fn strongest(model: &Model, order: &[OpId], effort: usize, stop: Stop<'_>) -> i64 {
     let mut ledger = Ledger::new(model);
     let mut hills: Vec<(i64, OpId)> = order.iter().map(|&op| (ledger.run(op), op)).collect();
     hills.sort_unstable_by_key(|&hill| Reverse(hill));
@@ -24,13 +27,13 @@ pub(super) fn strongest(model: &Model, order: &[OpId], effort: usize) -> i64 {
     let mut reached = vec![0; model.op_count()];
     let most = effort / (4 * model.size.len().max(1));
     for (mark, &(hill, op)) in (1..).zip(hills.iter().take(most)) {
-        if hill <= bound {
+        if hill <= bound || stop() {
             break;
         }
         bound = bound.max(around(model, op, &mut reached, mark));
     }
     for &(hill, op) in hills.iter().take(CUTS) {
-        if hill <= bound {
+        if hill <= bound || stop() {
             break;
         }
         let Some((live, _)) = super::cut::least(model, op, effort / CUTS) else { continue };

@@ -97,7 +97,10 @@ pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
                 dams.push(Reverse((hill, state)));
             }
         }
-        if flood.work > limits.work || (turn.is_multiple_of(256) && (limits.stop)()) {
+        if flood.work > limits.work
+            || flood.states.len() > MOST_STATES
+            || (turn.is_multiple_of(256) && (limits.stop)())
+        {
             return flood.at_least(flood.level);
         }
         if let Some((state, at)) = open.pop() {
@@ -235,6 +238,9 @@ impl Flood<'_> {
         path
     }
 }
+
+/// States are held in memory: about 150 bytes each.
+const MOST_STATES: usize = 4_000_000;
 
 /// The longest run that is looked at for a safe move.
 const LONGEST_RUN: usize = 24;

@@ -4,6 +4,7 @@ use memfit_ir::OpId;
 
 use super::ready::Ready;
 use super::{Ledger, Model};
+use crate::Context;
 
 /// An order in the making.
 ///
@@ -103,10 +104,28 @@ impl<'m> List<'m> {
         }
     }
 
-    /// The whole order, where `choose` picks from the ready set until it is empty.
-    pub(super) fn run(mut self, mut choose: impl FnMut(&Self) -> Option<OpId>) -> Vec<OpId> {
+    /// The whole order, where `choose` picks from the ready set until it is empty. Once stopped, what is left
+    /// follows in the graph's order.
+    pub(super) fn run(
+        mut self,
+        context: &Context<'_>,
+        mut choose: impl FnMut(&Self) -> Option<OpId>,
+    ) -> Vec<OpId> {
         while let Some(op) = choose(&self) {
             self.take(op);
+            if self.order.len().is_multiple_of(1024) && (context.stop)() {
+                break;
+            }
+        }
+        let ops = self.model.op_count();
+        if self.order.len() < ops {
+            let mut done = vec![false; ops];
+            self.order.iter().for_each(|op| done[op.index()] = true);
+            let mut rest: Vec<OpId> = (0..ops).filter(|&op| !done[op]).map(OpId::at).collect();
+            if self.backwards {
+                rest.reverse();
+            }
+            self.order.extend(rest);
         }
         if self.backwards {
             self.order.reverse();

@@ -26,8 +26,8 @@ impl Order for Lpmf {
         }
     }
 
-    fn arrange(&self, model: &Model, _: &Context<'_>) -> Vec<OpId> {
-        List::new(model, false).run(choose)
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
+        List::new(model, false).run(context, choose)
     }
 }
 
@@ -48,7 +48,7 @@ impl Order for ReverseLpmf {
         }
     }
 
-    fn arrange(&self, model: &Model, _: &Context<'_>) -> Vec<OpId> {
-        List::new(model, true).run(choose)
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
+        List::new(model, true).run(context, choose)
     }
 }

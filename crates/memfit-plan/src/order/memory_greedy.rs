@@ -23,8 +23,8 @@ impl Order for MemoryGreedy {
         }
     }
 
-    fn arrange(&self, model: &Model, _: &Context<'_>) -> Vec<OpId> {
-        List::new(model, false).run(|list| list.ready.choose(i64::MAX))
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
+        List::new(model, false).run(context, |list| list.ready.choose(i64::MAX))
     }
 }
 
@@ -42,7 +42,7 @@ impl Order for ReverseGreedy {
         }
     }
 
-    fn arrange(&self, model: &Model, _: &Context<'_>) -> Vec<OpId> {
-        List::new(model, true).run(|list| list.ready.choose(i64::MAX))
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
+        List::new(model, true).run(context, |list| list.ready.choose(i64::MAX))
     }
 }

@@ -76,6 +76,25 @@ pub const ORDERS: &[&dyn Order] = &[
     &best::Best,
 ];
 
+/// An order with what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ordered {
+    /// The ops.
+    pub order: Vec<OpId>,
+    /// The largest sum of live bytes in this order.
+    pub peak: Bytes,
+    /// No order has a smaller peak than this. Equal to `peak`: the order is proved optimal.
+    pub bound: Bytes,
+}
+
+/// What the order `best` finds until it is stopped, with its bound.
+#[must_use]
+pub fn best(model: &Model, context: &Context<'_>) -> Ordered {
+    let Known { order, peak, bound } = best::search(model, context);
+    let peak = model::bytes(peak);
+    Ordered { order, peak, bound: model::bytes(bound).min(peak) }
+}
+
 /// The order called `name`.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static dyn Order> {

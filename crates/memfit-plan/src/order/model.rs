@@ -141,7 +141,7 @@ impl Model {
     /// bounded to some hundred walks over the graph and a few maximum flows.
     #[must_use]
     pub fn bound_around(&self, order: &[OpId]) -> Bytes {
-        bytes(super::bound::strongest(self, order, super::bound::EFFORT))
+        bytes(super::bound::strongest(self, order, super::bound::EFFORT, &|| false))
     }
 
     /// Bytes that are live at some step, whatever the order: before the first op all sources, after the last

@@ -17,10 +17,18 @@ use super::part::{Part, WIDEST};
 use super::{Known, Ledger, Model};
 use crate::Context;
 
-/// Lowers `known.peak` towards `known.bound`, with about `work` questions for the cost of an op.
-pub(super) fn improve(model: &Model, known: &mut Known, mut work: usize, context: &Context<'_>) {
+/// Lowers `known.peak` towards `known.bound`, with at most a third of `budget` (in ops looked at), which is
+/// reduced by what that took.
+pub(super) fn improve(model: &Model, known: &mut Known, budget: &mut usize, context: &Context<'_>) {
+    let mut work = *budget / 3; // The rest is for others.
+    *budget -= work;
+    lower(model, known, &mut work, context);
+    *budget += work;
+}
+
+fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'_>) {
     let mut local = vec![u32::MAX; model.op_count()];
-    while known.peak > known.bound && work > 0 && !(context.stop)() {
+    while known.peak > known.bound && *work > 0 && !(context.stop)() {
         let (at, peak) = highest(model, &known.order);
         if peak < known.peak {
             known.peak = peak.max(model.floor());
@@ -40,7 +48,7 @@ pub(super) fn improve(model: &Model, known: &mut Known, mut work: usize, context
         let mut lowered = false;
         for window in windows {
             let whole = window == (from, until);
-            let share = if whole { work } else { work.min(WORK_OF_A_WINDOW) };
+            let share = if whole { *work } else { (*work).min(WORK_OF_A_WINDOW) };
             let before = prefix(model, &known.order[..window.0]);
             let part = Part::new(model, &before, &known.order[window.0..window.1], &mut local);
             let limits = Limits { from: known.bound, below: known.peak, work: share / 2, stop: context.stop };
@@ -50,7 +58,7 @@ pub(super) fn improve(model: &Model, known: &mut Known, mut work: usize, context
                 ordered = ordered.reversed();
                 found = search(&ordered, limits);
             }
-            work = work.saturating_sub(found.work() + model.op_count()); // And the prefix.
+            *work = work.saturating_sub(found.work() + model.op_count()); // And the prefix.
             match found {
                 Found::Best { path, .. } => {
                     known.order[window.0..window.1].copy_from_slice(&ordered.order(&path));
@@ -65,7 +73,7 @@ pub(super) fn improve(model: &Model, known: &mut Known, mut work: usize, context
                 }
                 Found::AtLeast { .. } => {}
             }
-            if work == 0 || (context.stop)() {
+            if *work == 0 || (context.stop)() {
                 break;
             }
         }

@@ -36,14 +36,14 @@ impl Order for SeriesParallel {
         }
     }
 
-    fn arrange(&self, model: &Model, _: &Context<'_>) -> Vec<OpId> {
+    fn arrange(&self, model: &Model, context: &Context<'_>) -> Vec<OpId> {
         let base: Vec<OpId> = (0..model.op_count()).map(OpId::at).collect();
-        arrange(model, &base)
+        arrange(model, &base, context)
     }
 }
 
 /// The order described above; values die where they die in `base`.
-pub(super) fn arrange(model: &Model, base: &[OpId]) -> Vec<OpId> {
+pub(super) fn arrange(model: &Model, base: &[OpId], context: &Context<'_>) -> Vec<OpId> {
     let mut ledger = Ledger::new(model);
     let mut costs = vec![(0, 0); model.op_count()];
     for &op in base {
@@ -51,7 +51,7 @@ pub(super) fn arrange(model: &Model, base: &[OpId]) -> Vec<OpId> {
         ledger.run(op);
     }
     let mut ways = Ways::new(model, costs);
-    ways.reduce();
+    ways.reduce(context);
     ways.schedule()
 }
 
@@ -138,11 +138,16 @@ impl Ways {
         (from, to, Sequence::beside(all, &mut self.chain))
     }
 
-    /// Joins every op that has one way in and one way out, until there is none.
-    fn reduce(&mut self) {
+    /// Joins every op that has one way in and one way out, until there is none, or until stopped.
+    fn reduce(&mut self, context: &Context<'_>) {
         let ops = self.gone.len();
         let mut open: Vec<usize> = (0..ops).rev().collect();
+        let mut turn = 0usize;
         while let Some(op) = open.pop() {
+            turn += 1;
+            if turn.is_multiple_of(1024) && (context.stop)() {
+                return;
+            }
             if op >= ops || self.gone[op] || self.into[op].count != 1 || self.out[op].count != 1 {
                 continue;
             }

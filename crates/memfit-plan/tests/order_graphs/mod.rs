@@ -262,3 +262,22 @@ pub(crate) fn series_parallel(ops: usize, seed: u64) -> Graph {
     b.result(end).unwrap();
     b.finish().unwrap()
 }
+
+/// Ops that have nothing to do with each other, half of them without any operand.
+pub(crate) fn alone(ops: usize) -> Graph {
+    let mut b = GraphBuilder::new("alone");
+    let input = value(&mut b, 64, Role::Input);
+    for at in 0..ops / 2 {
+        make(&mut b, &[input], 8 * (1 + at % 9));
+        b.op(OpSpec { workspace: Bytes(8 * (at as u64 % 5)), ..OpSpec::default() }).unwrap();
+    }
+    b.finish().unwrap()
+}
+
+/// No ops at all: a source that is kept, one that nothing reads.
+pub(crate) fn sources_only() -> Graph {
+    let mut b = GraphBuilder::new("sources");
+    value(&mut b, 64, Role::Parameter);
+    value(&mut b, 64, Role::Input);
+    b.finish().unwrap()
+}
