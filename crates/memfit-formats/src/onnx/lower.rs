@@ -13,11 +13,8 @@ use super::symbols::Symbols;
 use super::tensor::{MAX_RANK, Tensor, Trouble, dims, refuse};
 use crate::FormatError;
 
-/// The most nodes, operands and attributes; those of a function are counted each time it is inlined.
-const MAX_WORK: usize = 20_000_000;
-
-/// The most operands of a node.
-const MAX_OPERANDS: usize = 65_536;
+/// The most nodes, operands and attributes in functions, counted each time one is inlined.
+const MAX_WORK: usize = 4_000_000;
 
 /// The most bytes of names that inlining may make.
 const MAX_TEXT: usize = 256 << 20;
@@ -236,7 +233,7 @@ impl<'a> Lowering<'a> {
         inputs: Vec<Option<Tensor>>,
         frame: &mut Frame<'a>,
     ) -> Result<(), FormatError> {
-        self.work(node).map_err(|trouble| at(place(node, frame), trouble))?;
+        self.work(node, frame).map_err(|trouble| at(place(node, frame), trouble))?;
         let actual = |attribute: &'a AttributeProto| match attribute.ref_attr_name() {
             "" => Some((attribute.name(), attribute)),
             outer => frame.attributes.get(outer).map(|&found| (attribute.name(), found)),
@@ -354,14 +351,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// Counts the visit of `node`, so that functions that call functions can't grow without bound.
-    fn work(&mut self, node: &NodeProto) -> Result<(), Trouble> {
-        if node.input.len() > MAX_OPERANDS {
-            refuse!("`{}` operands; more than {MAX_OPERANDS} are not supported", node.input.len());
+    fn work(&mut self, node: &NodeProto, frame: &Frame<'_>) -> Result<(), Trouble> {
+        if frame.calls.is_empty() {
+            return Ok(());
         }
         self.work +=
             1 + node.input.len() + node.output.len() + node.attribute.len() + node.metadata_props.len();
         if self.work > MAX_WORK {
-            refuse!("the model has more than {MAX_WORK} nodes, operands and attributes, functions inlined");
+            refuse!("its functions, inlined, have more than {MAX_WORK} nodes, operands and attributes");
         }
         Ok(())
     }

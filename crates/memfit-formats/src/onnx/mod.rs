@@ -32,12 +32,11 @@ mod tensor;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use memfit_ir::Graph;
 use prost::Message;
 
-use crate::{FormatError, MAX_BYTES};
+use crate::{FormatError, unpack};
 
 /// What a model leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +60,17 @@ pub struct OnnxOptions {
 /// shapes that don't fit; if a dimension is symbolic without a bound, negative, or overflows; if a shape depends
 /// on data and none is declared. The place is the node, input or initializer.
 pub fn read(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
-    let bytes = inflate(bytes)?;
+    graph(bytes, options).map_err(|error| FormatError {
+        place: shown(&error.place),
+        message: shown(&error.message),
+        hint: error.hint.as_deref().map(shown),
+    })
+}
+
+fn graph(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
+    // Uncompressed, a model may be as long as it likes: its weights are not copied.
+    let is_packed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+    let bytes = if is_packed { unpack(bytes)? } else { Cow::Borrowed(bytes) };
     let slim = strip::strip(&bytes)?;
     let model = proto::ModelProto::decode(slim.as_slice()).map_err(|error| {
         FormatError::new("", format!("not an ONNX model, or a damaged one: {error}"))
@@ -71,18 +80,14 @@ pub fn read(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
     emit::emit(lower::lower(&model, &options.dims)?, &name)
 }
 
-/// The file without Zstandard around it.
-fn inflate(bytes: &[u8]) -> Result<Cow<'_, [u8]>, FormatError> {
-    if !bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        return Ok(Cow::Borrowed(bytes));
+/// `text` for a terminal: names in files may be megabytes long and hold control characters.
+fn shown(text: &str) -> String {
+    const ENDS: usize = 300;
+    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let length = text.chars().count();
+    if length <= 2 * ENDS {
+        return text.chars().map(clean).collect();
     }
-    let mut out = Vec::new();
-    let decoded =
-        zstd::Decoder::with_buffer(bytes).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut out));
-    match decoded {
-        Ok(_) if out.len() as u64 <= MAX_BYTES => Ok(Cow::Owned(out)),
-        Ok(_) => Err(FormatError::new("", format!("the file holds more than {MAX_BYTES} bytes"))),
-        Err(error) => Err(FormatError::new("", format!("the compressed file is damaged: `{error}`"))
-            .hint("make or fetch it again")),
-    }
+    let (head, tail) = (text.chars().take(ENDS), text.chars().skip(length - ENDS));
+    head.chain(['…']).chain(tail).map(clean).collect()
 }

@@ -13,6 +13,9 @@ const LONGEST_PAYLOAD: usize = 64 << 10;
 /// The most nodes, attributes, tensors and declared values in one file.
 const MAX_RECORDS: u64 = 4_000_000;
 
+/// The most operands of a node.
+const MAX_OPERANDS: usize = 65_536;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Message {
     Model,
@@ -88,6 +91,7 @@ impl Walker<'_> {
             out.extend_from_slice(&self.bytes[at..end]);
             return Ok(());
         }
+        let mut operands = 0;
         while at < end {
             let start = at;
             let key = self.varint(&mut at, end)?;
@@ -106,6 +110,12 @@ impl Walker<'_> {
                         let left = end - at;
                         return Err(
                             self.broken(start, format!("a field of `{length}` bytes, `{left}` are left"))
+                        );
+                    }
+                    operands += usize::from(message == Message::Node && tag <= 2);
+                    if operands > MAX_OPERANDS {
+                        return Err(
+                            self.broken(start, format!("a node of more than {MAX_OPERANDS} operands"))
                         );
                     }
                     if !message.drops(tag, length) {
