@@ -6,6 +6,8 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use memfit::{Budget, Bytes};
 
+use crate::commands::Form;
+
 /// Makes deep-learning training and inference fit in a memory budget, exactly and provably
 #[derive(Debug, Parser)]
 #[command(name = "memfit", version, propagate_version = true, max_term_width = 100)]
@@ -98,6 +100,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Choose offsets for a list of buffers
     Place(PlaceArgs),
+    /// Write the offsets of a plan for firmware, runtimes and scripts
+    Export(ExportArgs),
     /// List what memfit can do, with sources
     Strategies,
     /// Check that memfit works here
@@ -138,6 +142,28 @@ pub(crate) struct CheckArgs {
     /// Hold the plan to this many bytes instead of the budget it names
     #[arg(long, short, value_name = "SIZE")]
     pub(crate) budget: Option<Bytes>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExportArgs {
+    /// The plan, as `memfit plan -o` wrote it
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) plan: PathBuf,
+    /// The graph it was made for: then the judge reads the plan first, and buffers have names
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) graph: Option<PathBuf>,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(crate) dim: Vec<(String, u64)>,
+    /// The form to write
+    #[arg(long, value_enum)]
+    pub(crate) to: Form,
+    /// What every name in a C header starts with
+    #[arg(long, default_value = "memfit", value_name = "NAME")]
+    pub(crate) prefix: String,
+    /// Write to this file [default: standard output]
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -297,6 +297,48 @@ fn place_reads_and_writes_lists_of_buffers() {
 }
 
 #[test]
+fn a_plan_leaves_as_c_json_and_csv() {
+    let scratch = Scratch::new("export");
+    let path = planned(&scratch, GRAPH);
+    let peak = object(&memfit(&["check", &path, GRAPH, "--json"]))["peak_bytes"].as_u64().unwrap();
+    let header = scratch.file("plan.h");
+    let output = memfit(&["export", &path, GRAPH, "--to", "c-header", "--prefix", "net", "-o", &header]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let main = scratch.write(
+        "main.c",
+        "#include <stdio.h>\n#include \"plan.h\"\nint main(void) {\n    uint64_t end = 0;\n    \
+         for (uint32_t i = 0; net_buffer_at(i); ++i) {\n        \
+         const struct net_buffer *b = net_buffer_at(i);\n        \
+         if (b->offset + b->size > end) end = b->offset + b->size;\n    }\n    \
+         printf(\"%llu %llu %llu\", (unsigned long long)net_total_size(),\n        \
+         (unsigned long long)end, (unsigned long long)net_bank_alignment(0));\n    return 0;\n}\n",
+    );
+    for source in [&main, &header] {
+        let program = scratch.file("main");
+        let args = ["-Wall", "-Wextra", "-Werror", "-std=c99", "-x", "c", source, "-o", &program];
+        let compile = if source == &main {
+            &args[..]
+        } else {
+            &["-Wall", "-Werror", "-std=c99", "-fsyntax-only", source]
+        };
+        let output = Command::new("cc").args(compile).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let printed = Command::new(scratch.file("main")).output().unwrap();
+    let rounded = peak.next_multiple_of(512);
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), format!("{rounded} {peak} 512"));
+
+    let listed = object(&memfit(&["export", &path, GRAPH, "--to", "json"]));
+    assert_eq!(listed["total_bytes"], rounded);
+    assert!(listed["buffers"].as_array().unwrap().iter().any(|b| b["name"] == "fc.weight"));
+    let rows = stdout(&memfit(&["export", &path, GRAPH, "--to", "csv"]));
+    assert_eq!(rows.lines().count(), listed["buffers"].as_array().unwrap().len() + 1);
+    let unchecked = memfit(&["export", &path, "--to", "csv"]);
+    assert_eq!(code(&unchecked), 0);
+    assert!(stderr(&unchecked).contains("not verified"));
+}
+
+#[test]
 fn every_strategy_of_the_tables_can_be_named() {
     let listed = object(&memfit(&["strategies", "--json"]));
     let small = "crates/memfit-cli/src/commands/doctor.json";
@@ -339,7 +381,7 @@ fn doctor_and_completions_work() {
 #[test]
 fn the_help_does_not_change_unnoticed() {
     let mut text = stdout(&memfit(&["--help"]));
-    for command in ["plan", "check", "explain", "place", "strategies", "doctor", "completions"] {
+    for command in ["plan", "check", "explain", "place", "export", "strategies", "doctor", "completions"] {
         text += &format!("\n# memfit {command} --help\n{}", stdout(&memfit(&[command, "--help"])));
     }
     insta::assert_snapshot!(text);

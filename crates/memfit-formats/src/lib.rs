@@ -9,9 +9,10 @@ pub mod device_toml;
 mod error;
 pub mod graph_json;
 mod json;
+pub mod offsets;
 pub mod onnx;
 pub mod plan_json;
 mod zst;
 
 pub use error::FormatError;
-pub use zst::{MAX_BYTES, compress};
+pub use zst::{MAX_BYTES, compress, unpack};

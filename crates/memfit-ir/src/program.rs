@@ -215,6 +215,28 @@ impl Program {
         self.lanes.get(step).copied().unwrap_or(0)
     }
 
+    /// Whether every id in this program names something of it, so that its other methods may be asked. Programs
+    /// from files may not be; the judge says what is wrong with them.
+    #[must_use]
+    pub fn is_well_formed(&self) -> bool {
+        let is_buffer = |buffer: &BufferId| buffer.index() < self.buffers.len();
+        let is_copy = |copy: &CopyId| copy.index() < self.copies.len();
+        let steps = self.steps.iter().all(|step| match step {
+            Step::Compute(compute) => {
+                let operands = self.reads(compute).iter().chain(self.writes(compute));
+                operands.chain(&compute.workspace).all(is_buffer)
+            }
+            Step::Free(buffer) => is_buffer(buffer),
+            Step::Offload { from, to } => is_buffer(from) && is_copy(to),
+            Step::Fetch { from, to } => is_copy(from) && is_buffer(to),
+            Step::Discard(copy) => is_copy(copy),
+            Step::Await(_) => true,
+            Step::Encode { from, to } | Step::Decode { from, to } => is_buffer(from) && is_buffer(to),
+        });
+        let takes = self.buffers.iter().all(|buffer| buffer.over.as_ref().is_none_or(is_buffer));
+        steps && takes && self.resident.iter().all(is_buffer) && self.parked.iter().all(is_copy)
+    }
+
     /// The lifespan of every buffer, indexed by [`BufferId::index`]. A buffer that no step defines has the
     /// empty lifespan at the end.
     #[must_use]

@@ -4,10 +4,12 @@ mod check;
 mod completions;
 mod doctor;
 mod explain;
+mod export;
 mod place;
 mod plan;
 mod strategies;
 
+pub(crate) use export::Form;
 use memfit::{Budget, Goal};
 
 use crate::args::{Args, Command, MeansArgs};
@@ -23,6 +25,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Check(check) => check::run(check, output),
         Command::Explain(explain) => explain::run(explain, seed, output),
         Command::Place(place) => place::run(place, seed, output),
+        Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor => doctor::run(output),
         Command::Completions { shell } => completions::run(*shell, output),
