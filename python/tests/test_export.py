@@ -1,12 +1,12 @@
 """What a captured graph says about storages, reuse, randomness, mutation, updates and costs."""
 
-import contextlib
-
 import pytest
 import torch
 import torch.nn.functional as F
 from graphs import capture, classify, kinds, names, ops, roles, total, value
 from torch import nn
+
+from memfit.torch._graph import ExportError
 
 
 class Apply(nn.Module):
@@ -401,8 +401,22 @@ def test_fifty_gigabytes_of_parameters_take_none():
         model = nn.Sequential(*(nn.Linear(50_000, 50_000, bias=False) for _ in range(5)))
         x = torch.empty(8, 50_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with contextlib.nullcontext():
-        graph = capture(model, x, total, "adamw")
+    graph = capture(model, x, total, "adamw")
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert sum(graph["values"][v]["bytes"] for v in range(5)) == 50_000_000_000
     assert grown < 200_000, f"{grown} kB were allocated"
+
+
+def test_writing_into_a_cache_touches_only_what_is_written():
+    def write(b, x):
+        b[:, 5:6] = x
+        return (b * 2).sum()
+
+    graph = capture(Buffered(write, 2, 128, 8), torch.randn(2, 1, 8))
+    (op,) = [op for op in graph["ops"] if op.get("must")]
+    assert (op["kind"], op["moved"]) == ("aten.slice_scatter.default", 2 * 64)
+
+
+def test_sparse_tensors_are_refused():
+    with pytest.raises(ExportError, match="makes a sparse tensor\nhint: `sparse=False`"):
+        capture(nn.Embedding(10, 4, sparse=True), torch.zeros(3, dtype=torch.int64), total)

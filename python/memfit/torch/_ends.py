@@ -25,6 +25,9 @@ def lower(traced: Traced, name: str, origin: str, optimizer: str | None) -> Grap
     for node, what in low.returned:
         if isinstance(what, desc.InputMutationAOTOutput):
             mutate(low, placeholders[what.mutated_input], node)
+    for op in low.graph.ops:
+        # A new version of a persistent storage was an activation when its readers were appended.
+        op.may = [pair for pair in op.may if low.graph.values[pair[0]].role not in _ops.PERSISTENT]
     results = []
     for holder, gradient in gradients(low, placeholders):
         if optimizer is None or not isinstance(holder.meta["desc"], desc.ParamAOTInput):
@@ -58,6 +61,9 @@ def mutate(low: Lowering, holder: Node, node: Node) -> None:
         op.must.append((before, after))
         op.may = [pair for pair in op.may if pair[1] != after and pair[0] != before]
         low.latest[before] = after
+        if op.kind in _ops.IN_PLACE_FIRST:
+            # Only what is written travels, not all of the storage twice.
+            op.moved = 2 * max(0, op.moved - 2 * low.graph.values[before].bytes)
         low.graph.values[after].role = role
         low.graph.values[after].name = name + "'" * version
 

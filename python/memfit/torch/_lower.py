@@ -123,6 +123,8 @@ class Lowering:
         val = node.meta.get("val")
         several = isinstance(val, (tuple, list))
         outputs = [out if isinstance(out, torch.Tensor) else None for out in (val if several else [val])]
+        if any(out is not None and out.layout != torch.strided for out in outputs):
+            raise ExportError(f"op `{target}` makes a sparse tensor\nhint: `sparse=False`, or another layer")
         made = self.aliases(node, outputs)
         fresh = [at for at, out in enumerate(outputs) if out is not None and made[at] is None]
         if fresh:
@@ -184,6 +186,7 @@ class Lowering:
                     good = operand is arg and at in positions and _layout.congruent(operand.meta["val"], out)
                     (fits if good else others).append(self.values[operand])
         torch.fx.node.map_arg(node.kwargs, lambda operand: others.append(self.values.get(operand)))
-        persistent = ("parameter", "state", "constant")
-        free = [value for value in dict.fromkeys(fits) if self.graph.values[value].role not in persistent]
+        free = [
+            value for value in dict.fromkeys(fits) if self.graph.values[value].role not in _ops.PERSISTENT
+        ]
         return [value for value in free if value not in others]

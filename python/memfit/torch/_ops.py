@@ -20,6 +20,9 @@ DTYPES = {
 }
 """Names of the schema; 8-bit floats are `f8`, whatever else is `other`."""
 
+PERSISTENT = {"parameter", "state", "constant"}
+"""Roles of storages that live across the step boundary."""
+
 COLLECTIVE_NAMESPACES = {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"}
 
 WAITS = {"_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default"}
