@@ -11,11 +11,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
 use super::arena::{Arena, Does, Packing, place};
+use super::plateau::{self, Tree};
 use super::rank::Order;
 use super::skyline::Skyline;
 use super::{Placement, Placer, Problem, Unplaced, naive};
@@ -37,45 +38,63 @@ impl Placer for Dive {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
-            let found = pack(arena, &Order::STATIC, u64::MAX, u64::MAX, context.stop);
+            let found = pack(arena, &orders(arena), u64::MAX, context.stop);
             Ok(found.unwrap_or_else(|| naive::pack(arena)))
         })
     }
 }
 
-/// The lowest packing under `ceiling` of the dives by `orders`, each given at most `evaluations`.
+/// The lowest packing under `ceiling` of the dives by `orders`, or the first that is no higher than enough.
 pub(crate) fn pack(
     arena: &Arena,
-    orders: &[Order],
+    orders: &[Vec<u32>],
     ceiling: u64,
-    evaluations: u64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Packing> {
     let lowest = AtomicU64::new(ceiling);
-    let found: Vec<Option<Packing>> = orders
+    let enough = AtomicUsize::new(usize::MAX);
+    let plain = arena.pins.is_empty() && arena.apart.rows() == 0;
+    let tree = plain.then(|| Tree::new(arena));
+    let mut found: Vec<Option<Packing>> = orders
         .par_iter()
-        .map(|order| {
-            // A dive that reaches the bound makes the others pointless, but only those after it in the list
-            // may be cut short, or the result would depend on timing: so none is but by the common ceiling,
-            // which a dive of equal height must be able to reach.
-            let cut = || lowest.load(Ordering::Relaxed);
-            let packing = dive(arena, &order.sorted(arena), &cut, evaluations, stop)?;
-            lowest.fetch_min(packing.height.saturating_add(1), Ordering::Relaxed);
+        .enumerate()
+        .map(|(at, order)| {
+            // Higher than the lowest so far is of no use; equally high may be, if it comes first in the list.
+            let ceiling = || lowest.load(Ordering::Relaxed);
+            let stop = || stop() || enough.load(Ordering::Relaxed) < at;
+            let packing = match &tree {
+                Some(tree) => plateau::dive(arena, &mut tree.clone(), order, &ceiling, &stop),
+                None => dive(arena, order, &ceiling, &stop),
+            }?;
+            if packing.height <= arena.enough {
+                enough.fetch_min(at, Ordering::Relaxed);
+            }
+            lowest.fetch_min(packing.height.max(arena.enough).saturating_add(1), Ordering::Relaxed);
             Some(packing)
         })
         .collect();
-    found.into_iter().flatten().filter(|packing| packing.height < ceiling).min_by_key(|packing| packing.height)
+    found.truncate(enough.into_inner().saturating_add(1));
+    let packings = found.into_iter().flatten().filter(|packing| packing.height < ceiling);
+    if let Some(first) = packings.clone().find(|packing| packing.height <= arena.enough) {
+        return Some(first);
+    }
+    packings.min_by_key(|packing| packing.height)
+}
+
+/// All of [`Order::STATIC`].
+pub(crate) fn orders(arena: &Arena) -> Vec<Vec<u32>> {
+    Order::STATIC.iter().map(|order| order.sorted(arena)).collect()
 }
 
 /// One dive with ties broken by the position in `order`. None if it reaches the height `ceiling`, which may
-/// fall meanwhile, or needs more than `evaluations`, or has to stop.
+/// fall meanwhile, or has to stop.
 pub(crate) fn dive(
     arena: &Arena,
     order: &[u32],
     ceiling: &dyn Fn() -> u64,
-    mut evaluations: u64,
     stop: &dyn Fn() -> bool,
 ) -> Option<Packing> {
+    let mut evaluations = 0u64;
     let mut skyline = Skyline::new(arena.load.len());
     let mut offsets = vec![0u64; arena.len()];
     let mut lifted = if arena.apart.rows() == 0 { Vec::new() } else { vec![0u64; arena.len()] };
@@ -94,7 +113,7 @@ pub(crate) fn dive(
             let lowest = arena.above_pins(index, lowest);
             if lowest > offset {
                 *entry = Reverse((lowest, rank, index));
-                evaluations = evaluations.checked_sub(1)?;
+                evaluations += 1;
                 if evaluations & 1023 == 0 && stop() {
                     return None;
                 }

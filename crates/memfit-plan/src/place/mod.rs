@@ -10,6 +10,7 @@ mod heap;
 mod largest_first;
 mod naive;
 mod exact;
+mod plateau;
 mod problem;
 mod rank;
 mod refcount;

@@ -35,7 +35,9 @@ impl Order {
     pub(crate) fn key(self, (lo, hi): (u32, u32), size: u64, load: &[u64], blame: &[u64]) -> [u64; 3] {
         let width = u64::from(hi - lo);
         let area = size.saturating_mul(width);
-        let most = |of: &[u64]| of.get(lo as usize..hi as usize).and_then(|of| of.iter().max()).copied().unwrap_or(0);
+        let most = |of: &[u64]| {
+            of.get(lo as usize..hi as usize).and_then(|of| of.iter().max()).copied().unwrap_or(0)
+        };
         match self {
             Order::Wat => [width, area, most(load)],
             Order::Taw => [most(load), area, width],

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 
 use super::arena::{Arena, Does, Packing, place};
 use super::fit::{self, Gap};
-use super::rank::Order;
 use super::{Placement, Placer, Problem, RefCount, Unplaced, dive, exact, heap, naive};
 use crate::{Context, Info};
 
@@ -40,7 +39,7 @@ impl Best {
         if plain {
             keep(&mut best, heap::pack(arena, false, false));
         }
-        if let Some(found) = dive::pack(arena, &Order::STATIC, best.height, 2_000_000, context.stop) {
+        if let Some(found) = dive::pack(arena, &dive::orders(arena), best.height, context.stop) {
             keep(&mut best, found);
         }
         let budget = self.work.saturating_mul(u64::from(context.effort));

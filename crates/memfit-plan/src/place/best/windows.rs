@@ -150,7 +150,12 @@ fn window(
         lo = lo.saturating_sub(u32::try_from(random.below(u64::from(step) + 1)).unwrap_or(0));
         hi = hi.saturating_add(u32::try_from(random.below(u64::from(step) + 1)).unwrap_or(0)).min(sections);
         step = step.saturating_add(step / 2 + 1);
-        count = arena.pieces.iter().zip(offsets).filter(|&(piece, &offset)| inside(piece, offset, lo, hi)).count();
+        count = arena
+            .pieces
+            .iter()
+            .zip(offsets)
+            .filter(|&(piece, &offset)| inside(piece, offset, lo, hi))
+            .count();
     }
     let mut free: Vec<u32> = Vec::new();
     let mut fixed: Vec<u32> = Vec::new();
@@ -197,7 +202,8 @@ fn window(
         window.work += work;
         if let Some(found) = found {
             window.found = true;
-            window.moves = inst.names.iter().copied().zip(found).filter(|&(name, _)| name != u32::MAX).collect();
+            window.moves =
+                inst.names.iter().copied().zip(found).filter(|&(name, _)| name != u32::MAX).collect();
             return window;
         }
     }

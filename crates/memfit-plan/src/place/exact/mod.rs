@@ -57,7 +57,7 @@ impl Placer for Exact {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
-            let found = dive::pack(arena, &Order::STATIC, u64::MAX, u64::MAX, context.stop);
+            let found = dive::pack(arena, &dive::orders(arena), u64::MAX, context.stop);
             let mut best = found.unwrap_or_else(|| naive::pack(arena));
             let budget = self.work.saturating_mul(u64::from(context.effort));
             improve(arena, &mut best, budget, context);
