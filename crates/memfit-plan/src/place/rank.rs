@@ -53,6 +53,16 @@ impl Order {
     /// The pieces of `arena` in this order; ties go to the lower index. Time O(n log n), besides the sum of
     /// the widths for the orders that look at the load.
     pub(crate) fn sorted(self, arena: &Arena) -> Vec<u32> {
+        self.noisy(arena, &[])
+    }
+
+    /// Which key noise goes to: many pieces share the load they meet, and noise there would take its meaning.
+    pub(crate) fn noisy_key(self) -> usize {
+        usize::from(matches!(self, Order::Taw | Order::Twa | Order::Blame))
+    }
+
+    /// As [`Order::sorted`], with factors to a key of each piece; none: 1.
+    pub(crate) fn noisy(self, arena: &Arena, noise: &[u32]) -> Vec<u32> {
         let most = RangeMax::new(&arena.load);
         let mut order = ids(arena.len());
         order.sort_by_cached_key(|&index| {
@@ -60,15 +70,57 @@ impl Order {
             let load = [most.of(piece.lo as usize, piece.hi as usize)];
             let width = u64::from(piece.width());
             let area = piece.size.saturating_mul(width);
-            Reverse(match self {
+            let mut key = match self {
                 Order::Wat => [width, area, load[0]],
                 Order::Taw => [load[0], area, width],
                 Order::Twa => [load[0], width, area],
                 Order::Atw => [area, load[0], width],
                 _ => self.key((piece.lo, piece.hi), piece.size, &[], &[]),
-            })
+            };
+            if let Some(&factor) = noise.get(index as usize) {
+                key[self.noisy_key()] = scaled(key[self.noisy_key()], factor);
+            }
+            Reverse(key)
         });
         order
+    }
+}
+
+/// `key` times `factor`, saturating.
+pub(crate) fn scaled(key: u64, factor: u32) -> u64 {
+    u64::try_from(u128::from(key) * u128::from(factor)).unwrap_or(u64::MAX)
+}
+
+/// `len` factors between 1024 and `percent` more than that.
+pub(crate) fn noise(len: usize, percent: u32, seed: u64) -> Vec<u32> {
+    let mut random = Random::new(seed);
+    let spread = u64::from(percent) * 1024 / 100;
+    (0..len).map(|_| 1024 + u32::try_from(random.below(spread)).unwrap_or(0)).collect()
+}
+
+/// xorshift64 (13, 7, 17).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Starts at `seed`.
+    pub(crate) fn new(seed: u64) -> Random {
+        let mut random = Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        random.below(1);
+        random
+    }
+
+    /// A number below `limit`, or 0.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit.max(1)
+    }
+
+    /// A position in a list of `len`, or 0.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 }
 

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use super::arena::{Arena, Does, Packing, place};
 use super::fit::{self, Gap};
+use super::rank::{Order, noise};
 use super::{Placement, Placer, Problem, RefCount, Unplaced, dive, exact, heap, naive};
 use crate::{Context, Info};
 
@@ -45,6 +46,22 @@ impl Best {
         let budget = self.work.saturating_mul(u64::from(context.effort));
         let mut spent = 0;
         let mut share = budget / 4;
+        let cost = 700 * arena.len() as u64;
+        let mut seed = context.seed;
+        while spent < share && best.height > arena.enough.max(best.bound) && !(context.stop)() {
+            let orders: Vec<Vec<u32>> = Order::STATIC
+                .iter()
+                .map(|order| {
+                    seed += 1;
+                    order.noisy(arena, &noise(arena.len(), [3, 10, 30][(seed % 3) as usize], seed))
+                })
+                .collect();
+            if let Some(found) = dive::pack(arena, &orders, best.height, context.stop) {
+                keep(&mut best, found);
+                if std::env::var("LOG").is_ok() { eprintln!("noisy dive {} {}", best.height as f64 / best.bound as f64, spent) }
+            }
+            spent += cost * 7;
+        }
         let pairs: u64 = arena.pieces.iter().map(|piece| u64::from(piece.width())).sum();
         let mut round = 0;
         while best.height > arena.enough.max(best.bound) && spent < budget && !(context.stop)() {

@@ -10,34 +10,15 @@ use rayon::prelude::*;
 
 use crate::place::arena::{Arena, Packing, Piece};
 use crate::place::exact::{self, Instance};
-use crate::place::rank::Order;
-
-/// xorshift64 (13, 7, 17).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.below(2);
-        random
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit.max(1)
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap_or(0)
-    }
-}
+use crate::place::rank::{Order, Random};
 
 /// Windows tried at once; those that succeed apart from each other are all taken.
 const BATCH: u64 = 8;
 
 const ORDERS: [Order; 6] = [Order::Wat, Order::Twa, Order::Atw, Order::Taw, Order::Birth, Order::Size];
+
+/// Fixed pieces above gaps that a window may have.
+const HANGING: usize = 120;
 
 /// What a window came to.
 struct Window {
@@ -71,6 +52,7 @@ pub(crate) fn improve(
             let culprits = culprits(arena, &offsets, trial);
             if culprits.is_empty() {
                 *best = Packing { bound: best.bound, ..arena.packing(offsets.clone()) };
+                if std::env::var("LOG").is_ok() { eprintln!("windows {} {work} {halvings}", best.height as f64 / best.bound as f64) }
                 halvings = halvings.saturating_sub(1).max(1);
                 break;
             }
@@ -172,22 +154,13 @@ fn window(
     }
     // What lies fixed on the ground is ground; what hangs above a gap stays as a pinned piece.
     fixed.sort_by_key(|&index| offsets[index as usize]);
-    let least = free.iter().map(|&index| arena.pieces[index as usize].size).min().unwrap_or(0);
-    let mut ground = vec![0u64; (hi - lo) as usize];
-    let mut parts: Vec<(u32, Piece, u64)> = Vec::new();
-    for index in fixed {
-        let (piece, offset) = (&arena.pieces[index as usize], offsets[index as usize]);
-        let (from, until) = (piece.lo.max(lo), piece.hi.min(hi));
-        let stretch = &mut ground[(from - lo) as usize..(until - lo) as usize];
-        let end = offset.saturating_add(piece.size).min(trial);
-        if stretch.iter().all(|&ground| offset.saturating_sub(ground) < least) {
-            stretch.fill(end);
-        } else {
-            let pin = Some(offset);
-            let clipped = Piece { born: from, gone: until, size: end - offset, pin, ..*piece };
-            parts.push((u32::MAX, clipped, offset));
-        }
+    let mut least = free.iter().map(|&index| arena.pieces[index as usize].size).min().unwrap_or(0);
+    let (mut ground, mut hanging) = settle(arena, offsets, (lo, hi), trial, &fixed, least);
+    while hanging.len() > HANGING {
+        least = least.saturating_mul(4); // gives up the smaller gaps
+        (ground, hanging) = settle(arena, offsets, (lo, hi), trial, &fixed, least);
     }
+    let mut parts = hanging;
     for &index in &free {
         let piece = &arena.pieces[index as usize];
         let stretch = &ground[(piece.lo - lo) as usize..(piece.hi - lo) as usize];
@@ -208,4 +181,31 @@ fn window(
         }
     }
     window
+}
+
+/// The top of what lies fixed on the ground in each section of `[lo, hi)`, where gaps of less than `least`
+/// count as ground; and what hangs above larger gaps, clipped to the window, as pinned pieces.
+fn settle(
+    arena: &Arena,
+    offsets: &[u64],
+    (lo, hi): (u32, u32),
+    trial: u64,
+    fixed: &[u32],
+    least: u64,
+) -> (Vec<u64>, Vec<(u32, Piece, u64)>) {
+    let mut ground = vec![0u64; (hi - lo) as usize];
+    let mut hanging = Vec::new();
+    for &index in fixed {
+        let (piece, offset) = (&arena.pieces[index as usize], offsets[index as usize]);
+        let (from, until) = (piece.lo.max(lo), piece.hi.min(hi));
+        let stretch = &mut ground[(from - lo) as usize..(until - lo) as usize];
+        let end = offset.saturating_add(piece.size).min(trial);
+        if stretch.iter().all(|&ground| offset.saturating_sub(ground) < least) {
+            stretch.fill(end);
+        } else {
+            let clipped = Piece { born: from, gone: until, size: end - offset, pin: Some(offset), ..*piece };
+            hanging.push((u32::MAX, clipped, offset));
+        }
+    }
+    (ground, hanging)
 }

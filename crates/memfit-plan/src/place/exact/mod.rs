@@ -29,7 +29,7 @@ pub(crate) use instance::Instance;
 use search::{Outcome, Search};
 
 use super::arena::{Arena, Does, Packing, place};
-use super::rank::Order;
+use super::rank::{Order, noise};
 use super::{Placement, Placer, Problem, Unplaced, dive, naive};
 use crate::{Context, Info};
 
@@ -262,19 +262,8 @@ struct Run {
 }
 
 impl Task {
-    fn run(&self, inst: &Instance, limit: u64, blame: &[u64], mut seed: u64, cut: &dyn Fn() -> bool) -> Run {
-        let noise: Vec<u32> = if self.noise == 0 {
-            Vec::new()
-        } else {
-            seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let mut draw = || {
-                seed ^= seed << 13;
-                seed ^= seed >> 7;
-                seed ^= seed << 17;
-                1024 + u32::try_from((seed >> 11) % u64::from(1024 * self.noise / 100)).unwrap_or(0)
-            };
-            (0..inst.len()).map(|_| draw()).collect()
-        };
+    fn run(&self, inst: &Instance, limit: u64, blame: &[u64], seed: u64, cut: &dyn Fn() -> bool) -> Run {
+        let noise = if self.noise == 0 { Vec::new() } else { noise(inst.len(), self.noise, seed) };
         let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec(), self.stairs);
         let mut outcome = Outcome::Open;
         while outcome == Outcome::Open && search.nodes < limit && !cut() {

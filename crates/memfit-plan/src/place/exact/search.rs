@@ -7,7 +7,7 @@
 
 use super::instance::Instance;
 use crate::place::arena::ids;
-use crate::place::rank::Order;
+use crate::place::rank::{Order, scaled};
 
 /// How a run of a search ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,10 +241,8 @@ impl<'a> Search<'a> {
             let (inst, at) = (self.inst, piece as usize);
             let mut key = self.order.key((inst.lo[at], inst.hi[at]), inst.size[at], &self.total, &self.blame);
             if let Some(&noise) = self.noise.get(at) {
-                // Many pieces share the load they meet; noise there would take its meaning away.
-                let noisy = usize::from(matches!(self.order, Order::Taw | Order::Twa | Order::Blame));
-                let product = u128::from(key[noisy]) * u128::from(noise);
-                key[noisy] = u64::try_from(product).unwrap_or(u64::MAX);
+                let noisy = self.order.noisy_key();
+                key[noisy] = scaled(key[noisy], noise);
             }
             std::cmp::Reverse(key)
         });
