@@ -206,3 +206,7 @@ def module_names(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+        while running:
+            # Left over where a module raised: the annotations it would restore may be gone.
+            with contextlib.suppress(KeyError):
+                leave()
