@@ -14,7 +14,7 @@ use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, try_plan};
+use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, shrink, try_plan};
 use memfit_verify::Rule;
 use rayon::prelude::*;
 
@@ -32,18 +32,18 @@ type Row = [u64; 4];
 
 /// A failure and how to see it again.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// What was tried.
-    pub what: String,
+    what: String,
     /// Seed of the strike.
-    pub seed: u64,
-    /// The plan, with its graph and limits, as `.mfp`.
-    pub replay: String,
+    seed: u64,
+    /// The plan, with its graph and limits, as `.mfp`; a mutant without the steps that don't matter.
+    replay: String,
 }
 
 /// What a run of the hammer has found.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// Good plans of the testkit's own generator.
     own: Row,
     orders: Vec<Row>,
@@ -57,7 +57,7 @@ pub struct Report {
     seed: u64,
     took: Duration,
     /// The first failures.
-    pub failures: Vec<Failure>,
+    failures: Vec<Failure>,
 }
 
 impl Report {
@@ -81,7 +81,7 @@ impl Report {
     /// # Errors
     ///
     /// If a good plan was refused or a wrong one accepted.
-    pub fn verdict(&self) -> anyhow::Result<()> {
+    pub(crate) fn verdict(&self) -> anyhow::Result<()> {
         let (refused, holes) = (self.refused(), self.holes());
         anyhow::ensure!(
             refused == 0 && holes == 0,
@@ -125,6 +125,7 @@ impl Report {
         self.plans += 1;
         if verdict != Verdict::AcceptedRight {
             let what = format!("GOOD REFUSED ({verdict:?}): {}", what());
+            // Not made smaller: without one of its steps it may be refused with good reason.
             self.failures.push(Failure { what, seed, replay: case.replay() });
         }
         verdict
@@ -141,7 +142,8 @@ impl Report {
             self.mutants[which][verdict as usize] += 1;
             if verdict == Verdict::AcceptedWrong {
                 let what = format!("ACCEPTED WRONG: {}", MUTATORS[which].0);
-                self.failures.push(Failure { what, seed, replay: mutant.replay() });
+                let small = shrink(&mutant, |case| try_plan(truth, case).0 == Verdict::AcceptedWrong);
+                self.failures.push(Failure { what, seed, replay: small.replay() });
             }
         }
     }
@@ -152,7 +154,7 @@ impl Report {
 /// # Errors
 ///
 /// Never: what is found stands in the report.
-pub fn run(plans: u64, seed: u64) -> anyhow::Result<Report> {
+pub(crate) fn run(plans: u64, seed: u64) -> anyhow::Result<Report> {
     let started = Instant::now();
     let mut report = Report::new(seed);
     let mut first = seed.wrapping_mul(1 << 32);

@@ -66,7 +66,7 @@ fn try_case(rng: &mut Rng) -> Option<Case> {
     }
     place::place(&mut rough, &mut banks, rng);
     let mut draft = rough.draft;
-    let lanes = if rng.chance(80) { 1 } else { 2 + u16::try_from(rng.below(2)).ok()? };
+    let lanes = if rng.chance(70) { 1 } else { 2 + u16::try_from(rng.below(2)).ok()? };
     lanes::schedule(&mut draft, &graph, lanes, rng);
     if rng.chance(10) {
         for value in graph.value_ids() {

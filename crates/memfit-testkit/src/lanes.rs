@@ -13,6 +13,16 @@ enum What {
     Order(bool),
 }
 
+/// A line that is done.
+struct Past {
+    tag: u32,
+    touched: Vec<(What, bool)>,
+    /// Lane or queue it ran on.
+    thread: usize,
+    /// How much of each thread has happened when it is complete.
+    clock: Vec<usize>,
+}
+
 /// What a line touches, and whether it changes it.
 fn touches(draft: &Draft, graph: &Graph, act: &Act, first: bool) -> Vec<(What, bool)> {
     let mut touched: Vec<(What, bool)> = act.reads().map(|buffer| (What::Buffer(buffer), false)).collect();
@@ -56,8 +66,7 @@ pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut R
     let lanes = lanes.max(1);
     let threads = usize::from(lanes) + 2;
     let mut clocks = vec![vec![0usize; threads]; threads];
-    // Of each line done so far: what it touches, its thread, and the clock when it is complete.
-    let mut past: Vec<(u32, Vec<(What, bool)>, usize, Vec<usize>)> = Vec::new();
+    let mut past: Vec<Past> = Vec::new();
     let mut ran = vec![false; graph.op_count()];
     let mut lane = 0;
     for mut line in std::mem::take(&mut draft.lines) {
@@ -76,7 +85,7 @@ pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut R
             _ => own,
         };
         let touched = touches(draft, graph, &line.act, first);
-        for (tag, other, by, clock) in past.iter().rev() {
+        for Past { tag, touched: other, thread: by, clock } in past.iter().rev() {
             let seen = clocks[own][*by].max(clocks[thread][*by]);
             if seen < clock[*by] && conflict(draft, &touched, other) {
                 join(&mut clocks[own], clock);
@@ -85,7 +94,7 @@ pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut R
             }
         }
         // Waiting for more than needed is allowed.
-        if let Some((tag, _, _, clock)) = past.get(rng.below(past.len() * 10)) {
+        if let Some(Past { tag, clock, .. }) = past.get(rng.below(past.len() * 10)) {
             join(&mut clocks[own], clock);
             let wait = draft.line(Act::Await(*tag), lane);
             draft.lines.push(wait);
@@ -93,12 +102,12 @@ pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut R
         let issued = clocks[own].clone();
         join(&mut clocks[thread], &issued);
         clocks[thread][thread] += 1;
-        past.push((line.tag, touched, thread, clocks[thread].clone()));
+        past.push(Past { tag: line.tag, touched, thread, clock: clocks[thread].clone() });
         draft.lines.push(line);
     }
     if rng.chance(50) {
-        let unseen: Vec<u32> =
-            past.iter().filter(|(_, _, by, clock)| clocks[0][*by] < clock[*by]).map(|past| past.0).collect();
+        let unseen = past.iter().filter(|past| clocks[0][past.thread] < past.clock[past.thread]);
+        let unseen: Vec<u32> = unseen.map(|past| past.tag).collect();
         for tag in unseen {
             let wait: Line = draft.line(Act::Await(tag), 0);
             draft.lines.push(wait);

@@ -11,14 +11,17 @@ mod mutate;
 mod place;
 mod rewrite;
 mod rng;
+mod shrink;
 mod sketch;
 mod trial;
 
+pub mod brute;
 pub mod bytes;
 
 pub use case::{Case, case};
 pub use draft::{Act, Draft, Line};
 pub use mutate::{MUTATORS, Mutator, Patient};
 pub use rng::Rng;
+pub use shrink::shrink;
 pub use sketch::{Sketch, graph, sketch};
 pub use trial::{Verdict, mutant, try_plan};

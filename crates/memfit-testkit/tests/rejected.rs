@@ -4,19 +4,21 @@
 //! name several rules; text after them is for people. Real bytes must agree: what is accepted runs, and a
 //! rejected plan either leaves wrong bytes or says `; bytes: right` on its first line, where the rule is
 //! stricter than one machine would be.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memfit_ir::text::{self, Document};
-use memfit_testkit::bytes::{Truth, check};
 use memfit_testkit::Case;
+use memfit_testkit::bytes::{Truth, check};
 use memfit_verify::{Rule, verify};
 
 fn corpus(folder: &str) -> Vec<(PathBuf, Document)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus").join(folder);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     let read = |path: PathBuf| {
@@ -37,10 +39,12 @@ fn case(document: &Document) -> Case {
 
 /// Lines and rules marked in the text.
 fn marks(document: &Document) -> BTreeSet<(u32, String)> {
-    let marks = document.comments.iter().filter_map(|(line, text)| Some((line, text.strip_prefix("error:")?)));
+    let marks =
+        document.comments.iter().filter_map(|(line, text)| Some((line, text.strip_prefix("error:")?)));
     marks
         .flat_map(|(&line, rest)| {
-            let is_rule = |word: &&str| word.strip_prefix('R').is_some_and(|digits| digits.parse::<u8>().is_ok());
+            let is_rule =
+                |word: &&str| word.strip_prefix('R').is_some_and(|digits| digits.parse::<u8>().is_ok());
             let rules: Vec<&str> = rest.split_whitespace().take_while(is_rule).collect();
             assert!(!rules.is_empty(), "line {line}: no rule in `error:{rest}`");
             rules.into_iter().map(move |rule| (line, rule.to_owned()))
@@ -57,8 +61,8 @@ fn rejected_plans_are_rejected_for_the_marked_reasons() {
         let case = case(&document);
         let expected = marks(&document);
         assert!(!expected.is_empty(), "{name}: nothing is marked");
-        let violations =
-            verify(&case.graph, &case.limits, case.plan.clone()).map_or_else(|found| found.violations, |_| vec![]);
+        let violations = verify(&case.graph, &case.limits, case.plan.clone())
+            .map_or_else(|found| found.violations, |_| vec![]);
         let found: BTreeSet<(u32, String)> = violations
             .iter()
             .map(|violation| {
