@@ -12,6 +12,7 @@ mod json;
 pub mod offsets;
 pub mod onnx;
 pub mod plan_json;
+pub mod simrd;
 mod zst;
 
 pub use error::FormatError;

@@ -1,0 +1,101 @@
+//! What a host says to the engine: tensors, calls, settings.
+
+use std::fmt;
+
+use memfit_ir::{Bytes, Effect, Nanos};
+
+/// Names a tensor that the host holds: a storage version, or a view of one.
+///
+/// The number may be used again after the last reference is gone and nothing needs the tensor any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TensorId(pub u32);
+
+impl TensorId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for TensorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.0)
+    }
+}
+
+/// What one output of an op is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A storage of its own, of that many bytes.
+    Fresh(Bytes),
+    /// A view of the argument at this position: no bytes of its own. It is gone whenever its storage is, and
+    /// comes back by running its op.
+    View(usize),
+    /// The argument at this position, overwritten: a new version of the whole storage, in the same bytes. The
+    /// old version is gone from memory, but can be computed again if it ever could.
+    InPlace(usize),
+}
+
+/// One op that the host wants done.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// What it does, as its framework calls it.
+    pub kind: &'a str,
+    /// Tensors read; one may stand there twice.
+    pub reads: &'a [TensorId],
+    /// What it makes.
+    pub outputs: &'a [Output],
+    /// Expected run time, until the host has measured it.
+    pub time: Nanos,
+    /// Scratch bytes while it runs.
+    pub workspace: Bytes,
+    /// What it does besides. Only `Pure` ops, and `Seeded` ones of hosts that replay, are ever run again.
+    pub effect: Effect,
+}
+
+impl Default for Call<'_> {
+    fn default() -> Self {
+        Call {
+            kind: "",
+            reads: &[],
+            outputs: &[],
+            time: Nanos::ZERO,
+            workspace: Bytes::ZERO,
+            effect: Effect::Pure,
+        }
+    }
+}
+
+/// What happens to bytes when the program gives up its last reference.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dealloc {
+    /// The bytes go at once; the tensor stays recomputable while others may need it.
+    #[default]
+    EagerEvict,
+    /// The tensor goes for good, its children stay for good; waits until no evicted tensor depends on it.
+    Banish,
+    /// Nothing: the bytes go when they are evicted, or when nothing can need them any more.
+    Ignore,
+}
+
+impl Dealloc {
+    /// Every mode with its name on the command line.
+    pub const ALL: [(Dealloc, &str); 3] =
+        [(Dealloc::EagerEvict, "eager-evict"), (Dealloc::Banish, "banish"), (Dealloc::Ignore, "ignore")];
+
+    /// The mode called `name`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Dealloc> {
+        Dealloc::ALL.iter().find(|(_, known)| *known == name).map(|(mode, _)| *mode)
+    }
+}
+
+/// How evicted inputs are brought back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Regeneration {
+    /// As DTR: depth first, all inputs of all unfinished ops pinned, whatever else an op makes goes to the pool.
+    Nested,
+    /// The ops to run are listed first; each input is pinned only from when it is there to its last use in the
+    /// list, and what nobody holds is dropped right after.
+    #[default]
+    Listed,
+}

@@ -1,0 +1,454 @@
+//! The engine: what a host calls.
+
+use std::collections::BTreeMap;
+
+use memfit_ir::{Bytes, Effect, Nanos, Role};
+
+use crate::alloc::{self, Allocator};
+use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
+use crate::evict::{self, Evictor};
+use crate::fault::Fault;
+use crate::host::{Block, Host};
+use crate::log::Log;
+use crate::run::Scratch;
+use crate::state::{NONE, Record, State, next_index};
+
+/// How an engine works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most bytes in use at any moment: sources, results, scratch memory, everything.
+    pub budget: Bytes,
+    /// Every range starts at a multiple of this.
+    pub align: Bytes,
+    /// A name of [`alloc::ALLOCATORS`].
+    pub allocator: String,
+    /// A name of [`evict::EVICTORS`].
+    pub evictor: String,
+    /// For the policy.
+    pub options: evict::Options,
+    /// What happens at the last release.
+    pub dealloc: Dealloc,
+    /// How evicted inputs come back.
+    pub regeneration: Regeneration,
+    /// Whether what nobody can need any more leaves the tables. DTR's simulator never forgets.
+    pub forget: bool,
+    /// The most time that may go into recomputation, since the start.
+    pub patience: Nanos,
+    /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
+    pub log: bool,
+}
+
+impl Settings {
+    /// memfit's own way, within `budget`.
+    #[must_use]
+    pub fn new(budget: Bytes) -> Settings {
+        Settings {
+            budget,
+            align: Bytes(512),
+            allocator: "best-fit".to_owned(),
+            evictor: "best".to_owned(),
+            options: evict::Options::default(),
+            dealloc: Dealloc::EagerEvict,
+            regeneration: Regeneration::Listed,
+            forget: true,
+            patience: Nanos(u64::MAX),
+            log: false,
+        }
+    }
+
+    /// Exactly as DTR's simulator, with `evictor`.
+    #[must_use]
+    pub fn simulator(budget: Bytes, evictor: &str) -> Settings {
+        Settings {
+            align: Bytes(1),
+            allocator: "ideal".to_owned(),
+            evictor: evictor.to_owned(),
+            regeneration: Regeneration::Nested,
+            forget: false,
+            ..Settings::new(budget)
+        }
+    }
+}
+
+/// What an engine has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Calls of [`Engine::apply`] that went through.
+    pub calls: u64,
+    /// Ns in first runs.
+    pub first_ns: u64,
+    /// Runs that were repetitions.
+    pub recomputes: u64,
+    /// Ns in repetitions.
+    pub recompute_ns: u64,
+    /// Storages evicted for room.
+    pub evictions: u64,
+    /// Most bytes in use.
+    pub peak: Bytes,
+    /// Bytes in use.
+    pub used: Bytes,
+    /// Highest end of a range.
+    pub height: Bytes,
+    /// Times that the bytes were there, but nowhere in one piece.
+    pub fragmented: u64,
+    /// Scores the policy computed.
+    pub evaluations: u64,
+}
+
+/// The online runtime over a host.
+pub struct Engine<H: Host> {
+    /// The host.
+    pub host: H,
+    pub(crate) state: State,
+    pub(crate) evictor: Box<dyn Evictor>,
+    pub(crate) allocator: Box<dyn Allocator>,
+    pub(crate) settings: Settings,
+    pub(crate) stats: Stats,
+    pub(crate) kinds: Vec<String>,
+    known_kinds: BTreeMap<String, u32>,
+    pub(crate) pins: BTreeMap<u32, u32>,
+    pub(crate) scratch: Scratch,
+    pub(crate) log: Option<Log>,
+    /// Released storages that wait to be banished.
+    pub(crate) waiting: Vec<u32>,
+}
+
+impl<H: Host> Engine<H> {
+    /// An engine with nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// If the settings name a policy or an allocator that does not exist.
+    pub fn new(host: H, settings: Settings) -> Result<Engine<H>, Fault> {
+        let unknown = |what: &str, name: &str| Fault::BadCall(format!("there is no {what} `{name}`"));
+        let evictor =
+            evict::by_name(&settings.evictor).ok_or_else(|| unknown("evictor", &settings.evictor))?;
+        let allocator =
+            alloc::by_name(&settings.allocator).ok_or_else(|| unknown("allocator", &settings.allocator))?;
+        let mut engine = Engine {
+            host,
+            state: State::default(),
+            evictor: (evictor.make)(&settings.options),
+            allocator: (allocator.make)(settings.budget, settings.align),
+            log: None,
+            settings,
+            stats: Stats::default(),
+            kinds: Vec::new(),
+            known_kinds: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            scratch: Scratch::default(),
+            waiting: Vec::new(),
+        };
+        engine.state.now = engine.host.clock().0;
+        if engine.settings.log {
+            engine.begin_step()?;
+        }
+        Ok(engine)
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats { evaluations: self.evictor.evaluations(), ..self.stats }
+    }
+
+    /// Brings in a tensor that no op makes: it stays until it's deleted and nothing needs it.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::NoRoom`].
+    pub fn put(&mut self, size: Bytes, role: Role) -> Result<TensorId, Fault> {
+        let offset = self.room(size.0, "put", size.0)?;
+        let storage = self.state.new_storage(size);
+        let tensor = self.state.new_tensor(storage, NONE);
+        self.evictor.created(&self.state, storage);
+        self.host.allocate(Block { storage, offset: Bytes(offset), size });
+        let now = self.state.now;
+        let this = &mut self.state.storages[storage as usize];
+        (this.resident, this.offset, this.last_access) = (true, offset, now);
+        self.state.tensors[tensor as usize].defined = true;
+        self.evictor.computed(&self.state, storage);
+        if let Some(log) = &mut self.log {
+            log.put(&mut self.state, tensor, role);
+        }
+        Ok(TensorId(tensor))
+    }
+
+    /// Runs an op. Inputs that are gone are computed again, and others evicted for its outputs and workspace. The
+    /// outputs are appended to `made`, each held once.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`]; then nothing is made.
+    pub fn apply(&mut self, call: &Call<'_>, made: &mut Vec<TensorId>) -> Result<(), Fault> {
+        self.check(call)?;
+        self.follow(call)?;
+        let record = self.enlist(call);
+        let target = self.state.record(record).writes.first().copied().unwrap_or(NONE);
+        let ran = self.overwrite(record).and_then(|()| self.materialise(record, target));
+        if let Err(fault) = ran {
+            self.strike(record);
+            return Err(fault);
+        }
+        self.stats.calls += 1;
+        let now = self.state.now;
+        for at in 0..call.outputs.len() {
+            let tensor = self.state.records[record as usize].writes[at];
+            let storage = self.state.storage_of(tensor);
+            self.state.storages[storage as usize].last_access = now;
+            made.push(TensorId(tensor));
+        }
+        let state = &self.state;
+        let evictable = |&made: &u32| state.storage(state.storage_of(made)).evictable;
+        if self.settings.forget && !state.record(record).writes.iter().any(evictable) {
+            self.detach(record);
+        }
+        Ok(())
+    }
+
+    fn check(&self, call: &Call<'_>) -> Result<(), Fault> {
+        for &tensor in call.reads {
+            self.known(tensor)?;
+        }
+        for (at, output) in call.outputs.iter().enumerate() {
+            let (Output::View(of) | Output::InPlace(of)) = *output else { continue };
+            let Some(&read) = call.reads.get(of) else {
+                let message = format!(
+                    "output {at} of `{}` is made of argument {of} of {}",
+                    call.kind,
+                    call.reads.len()
+                );
+                return Err(Fault::BadCall(message));
+            };
+            let storage = self.state.storage_of(read.0);
+            let same = |other: &Output| match *other {
+                Output::InPlace(other) => {
+                    call.reads.get(other).is_some_and(|read| self.state.storage_of(read.0) == storage)
+                }
+                _ => false,
+            };
+            if matches!(output, Output::InPlace(_)) && call.outputs[..at].iter().any(same) {
+                return Err(Fault::BadCall(format!("`{}` overwrites one storage twice", call.kind)));
+            }
+            if matches!(output, Output::View(_)) && call.outputs.iter().any(same) {
+                return Err(Fault::BadCall(format!(
+                    "`{}` overwrites a storage that it makes a view of",
+                    call.kind
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the op of `record` may run again.
+    fn repeatable(&self, effect: Effect, record: u32) -> bool {
+        match effect {
+            Effect::Pure => true,
+            Effect::Seeded => self.state.record(record).generator != u64::MAX,
+            Effect::Once | Effect::Collective => false,
+        }
+    }
+
+    /// Enters a call and what it makes into the tables.
+    fn enlist(&mut self, call: &Call<'_>) -> u32 {
+        let kind = self.kind(call.kind);
+        let generator = match call.effect {
+            Effect::Seeded => self.host.generator().unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        };
+        let record = self.state.new_record(Record {
+            kind,
+            reads: call.reads.iter().map(|tensor| tensor.0).collect(),
+            writes: Vec::with_capacity(call.outputs.len()),
+            outputs: call.outputs.to_vec(),
+            time: call.time.0,
+            workspace: call.workspace.0,
+            effect: call.effect,
+            runs: 0,
+            generator,
+            op: NONE,
+            call: self.stats.calls,
+        });
+        let repeatable = self.repeatable(call.effect, record);
+        for &read in call.reads {
+            self.state.tensors[read.index()].users += 1;
+        }
+        for (at, output) in call.outputs.iter().enumerate() {
+            let storage = match *output {
+                Output::Fresh(size) => self.state.new_storage(size),
+                Output::InPlace(of) => {
+                    let old = self.state.storage_of(call.reads[of].0);
+                    let size = self.state.storage(old).size;
+                    self.state.new_storage(Bytes(size))
+                }
+                Output::View(of) => self.state.storage_of(call.reads[of].0),
+            };
+            let view = matches!(output, Output::View(_));
+            let tensor = self.state.new_tensor(storage, record);
+            self.state.records[record as usize].writes.push(tensor);
+            let counted = view
+                && self.state.record(record).writes[..at]
+                    .iter()
+                    .any(|&other| self.state.storage_of(other) == storage);
+            let this = &mut self.state.storages[storage as usize];
+            if !counted {
+                this.cost += call.time.0;
+            }
+            if !view {
+                this.evictable = repeatable;
+            } else if !repeatable && this.evictable {
+                this.evictable = false;
+                self.state.leave_pool(storage);
+            }
+            for &read in call.reads {
+                let parent = self.state.storage_of(read.0);
+                self.state.link(parent, storage);
+            }
+            if !view {
+                self.evictor.created(&self.state, storage);
+            }
+        }
+        record
+    }
+
+    fn kind(&mut self, name: &str) -> u32 {
+        if let Some(&kind) = self.known_kinds.get(name) {
+            return kind;
+        }
+        let kind = next_index(self.kinds.len());
+        self.kinds.push(name.to_owned());
+        self.known_kinds.insert(name.to_owned(), kind);
+        kind
+    }
+
+    pub(crate) fn known(&self, tensor: TensorId) -> Result<(), Fault> {
+        match self.state.tensors.get(tensor.index()) {
+            Some(this) if this.alive && this.held > 0 => Ok(()),
+            _ => Err(Fault::Unknown(tensor)),
+        }
+    }
+
+    /// Holds `tensor` once more.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn share(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.known(tensor)?;
+        let this = &mut self.state.tensors[tensor.index()];
+        this.held += 1;
+        self.state.storages[this.storage as usize].held += 1;
+        Ok(())
+    }
+
+    /// Gives up one reference to `tensor`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn del(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.known(tensor)?;
+        let this = &mut self.state.tensors[tensor.index()];
+        this.held -= 1;
+        let (held, storage) = (this.held, this.storage);
+        let of_storage = &mut self.state.storages[storage as usize];
+        of_storage.held -= 1;
+        if of_storage.held == 0 {
+            self.released(storage);
+        }
+        if held == 0 && self.settings.forget {
+            self.collect(tensor.0);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that `tensor` is in memory and says where, for the host to read. Valid until the next call.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`].
+    pub fn get(&mut self, tensor: TensorId) -> Result<Block, Fault> {
+        self.restore(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        self.state.storages[storage as usize].last_access = self.state.now;
+        Ok(self.block(storage))
+    }
+
+    /// Makes sure that `tensor` is in memory, without counting that as a use.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`].
+    pub fn restore(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.known(tensor)?;
+        self.define(tensor.0)
+    }
+
+    pub(crate) fn define(&mut self, tensor: u32) -> Result<(), Fault> {
+        let this = self.state.tensor(tensor);
+        if this.defined {
+            return Ok(());
+        }
+        if this.record == NONE {
+            return Err(Fault::Lost(TensorId(tensor)));
+        }
+        let record = this.record;
+        self.materialise(record, tensor)
+    }
+
+    /// Evicts `tensor` by hand. Returns false if it can't go: it is pinned, or can't be computed again.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn drop(&mut self, tensor: TensorId) -> Result<bool, Fault> {
+        self.known(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        let goes = self.state.storage(storage).in_pool;
+        if goes {
+            self.evict(storage);
+        }
+        Ok(goes)
+    }
+
+    /// Keeps `tensor` in memory until as many [`Engine::unpin`].
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`].
+    pub fn pin(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.restore(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        *self.pins.entry(storage).or_insert(0) += 1;
+        self.lock(storage);
+        Ok(())
+    }
+
+    /// Takes one [`Engine::pin`] back.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn unpin(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.known(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        let Some(pins) = self.pins.get_mut(&storage) else { return Err(Fault::Unknown(tensor)) };
+        *pins -= 1;
+        if *pins == 0 {
+            self.pins.remove(&storage);
+        }
+        self.unlock(storage);
+        Ok(())
+    }
+
+    /// Whether `tensor` is in memory.
+    #[must_use]
+    pub fn is_resident(&self, tensor: TensorId) -> bool {
+        self.state.tensors.get(tensor.index()).is_some_and(|tensor| tensor.alive && tensor.defined)
+    }
+
+    pub(crate) fn block(&self, storage: u32) -> Block {
+        let this = self.state.storage(storage);
+        Block { storage, offset: Bytes(this.offset), size: Bytes(this.size) }
+    }
+}

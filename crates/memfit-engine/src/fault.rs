@@ -1,0 +1,100 @@
+//! What can go wrong, in words for the host's user.
+
+use std::fmt;
+
+use memfit_ir::Bytes;
+
+use crate::call::TensorId;
+use crate::host::HostError;
+
+/// Something that can't make room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The tensor that stands for the storage.
+    pub tensor: TensorId,
+    /// Its bytes.
+    pub size: Bytes,
+    /// Who keeps it there.
+    pub why: Why,
+}
+
+/// Why a storage can't go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// An op that is about to run reads it.
+    Operand,
+    /// The user pinned it.
+    Pinned,
+    /// It can't be computed again: a parameter, an input, the result of an op with effects.
+    Source,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Operand => "operands of the op",
+            Why::Pinned => "pinned by the user",
+            Why::Source => "can't be computed again",
+        })
+    }
+}
+
+/// There is no room, and nothing more that could go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    /// The op that needs it.
+    pub op: String,
+    /// Its outputs and workspace.
+    pub asked: Bytes,
+    /// What can't go, in the order of the tables.
+    pub holding: Vec<Holding>,
+    /// The budget.
+    pub budget: Bytes,
+    /// The smallest budget with which this call would have gone on; over the budget even then, if the bytes are there
+    /// but nowhere in one piece.
+    pub enough: Bytes,
+}
+
+impl NoRoom {
+    fn sum(&self, why: Why) -> Bytes {
+        self.holding.iter().filter(|holding| holding.why == why).map(|holding| holding.size).sum()
+    }
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoRoom { op, asked, budget, enough, .. } = self;
+        write!(f, "no room for the `{asked}` of op `{op}` in a budget of `{budget}`")?;
+        let mut separator = ":";
+        for why in [Why::Operand, Why::Pinned, Why::Source] {
+            if self.sum(why) > Bytes::ZERO {
+                write!(f, "{separator} `{}` {why}", self.sum(why))?;
+                separator = ",";
+            }
+        }
+        write!(f, "; `{enough}` would do")
+    }
+}
+
+/// Why the engine could not do what the host asked for. Its tables are as before the call, but for evictions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A tensor that the program does not hold.
+    #[error("`{0}` is not a tensor that is held")]
+    Unknown(TensorId),
+    /// A call that contradicts itself.
+    #[error("{0}")]
+    BadCall(String),
+    /// The budget is too small.
+    #[error("{0}")]
+    NoRoom(Box<NoRoom>),
+    /// A tensor that was given away and can't be computed again.
+    #[error("`{0}` is gone and can't be computed again")]
+    Lost(TensorId),
+    /// More time went into recomputation than the settings allow.
+    #[error("recomputation took more than `{0}`")]
+    TooSlow(memfit_ir::Nanos),
+    /// The device failed.
+    #[error("{0}")]
+    Host(#[from] HostError),
+}

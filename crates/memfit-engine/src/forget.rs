@@ -1,0 +1,213 @@
+//! Giving up: releases, real deletion, banishment, and versions that are overwritten for good.
+
+use crate::call::{Dealloc, Output};
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::host::Host;
+use crate::state::NONE;
+
+impl<H: Host> Engine<H> {
+    /// The program has given up its last reference to `storage`.
+    pub(crate) fn released(&mut self, storage: u32) {
+        match self.settings.dealloc {
+            Dealloc::EagerEvict => {
+                if self.state.storage(storage).in_pool {
+                    self.evict(storage);
+                }
+            }
+            Dealloc::Ignore => {}
+            Dealloc::Banish => {
+                if !self.banish(storage) {
+                    self.waiting.push(storage);
+                }
+            }
+        }
+    }
+
+    /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.
+    fn banish(&mut self, storage: u32) -> bool {
+        let this = self.state.storage(storage);
+        if this.locks > 0 || self.state.children(storage).any(|child| !self.state.storage(child).resident) {
+            return false;
+        }
+        let children: Vec<u32> = self.state.children(storage).collect();
+        for child in children {
+            self.keep(child);
+        }
+        if self.state.storage(storage).resident {
+            self.evict(storage);
+        }
+        true
+    }
+
+    pub(crate) fn banish_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for storage in waiting {
+            let this = self.state.storage(storage);
+            if this.alive && this.held == 0 && !self.banish(storage) {
+                self.waiting.push(storage);
+            }
+        }
+    }
+
+    /// `storage` can't be computed again from now on.
+    fn keep(&mut self, storage: u32) {
+        self.state.leave_pool(storage);
+        self.state.storages[storage as usize].evictable = false;
+    }
+
+    /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
+    pub(crate) fn collect(&mut self, tensor: u32) {
+        let mut work = vec![tensor];
+        while let Some(tensor) = work.pop() {
+            let this = self.state.tensor(tensor);
+            let storage = this.storage;
+            let root = self.state.storage(storage).root == tensor;
+            let others = self.state.storage(storage).tensors.len() > 1;
+            if !this.alive || this.held > 0 || this.users > 0 || (root && others) {
+                continue;
+            }
+            let record = this.record;
+            self.state.tensors[tensor as usize].alive = false;
+            self.state.storages[storage as usize].tensors.retain(|&other| other != tensor);
+            if self.state.storage(storage).tensors.is_empty() {
+                self.bury(storage);
+            } else {
+                work.push(self.state.storage(storage).root);
+            }
+            self.state.free_tensors.push(tensor);
+            if record == NONE {
+                continue;
+            }
+            let writes = &mut self.state.records[record as usize].writes;
+            writes.iter_mut().filter(|written| **written == tensor).for_each(|written| *written = NONE);
+            if writes.iter().all(|&written| written == NONE) {
+                self.close(record, &mut work);
+            }
+        }
+    }
+
+    /// A storage without tensors leaves the tables.
+    fn bury(&mut self, storage: u32) {
+        if self.state.storage(storage).resident {
+            self.evict(storage);
+        }
+        self.pins.remove(&storage);
+        self.waiting.retain(|&other| other != storage);
+        self.state.storages[storage as usize].alive = false;
+        self.state.free_storages.push(storage);
+    }
+
+    /// A record leaves the tables; its inputs are put on `work`.
+    fn close(&mut self, record: u32, work: &mut Vec<u32>) {
+        let this = &mut self.state.records[record as usize];
+        let (reads, outputs, time) =
+            (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs), this.time);
+        for output in outputs {
+            if let Output::View(of) = output {
+                let storage = self.state.storage_of(reads[of]) as usize;
+                let cost = &mut self.state.storages[storage].cost;
+                *cost = cost.saturating_sub(time);
+            }
+        }
+        for read in reads {
+            self.state.tensors[read as usize].users -= 1;
+            work.push(read);
+        }
+        self.state.free_records.push(record);
+    }
+
+    /// What `record` makes can't be made again: it needs its inputs no more.
+    pub(crate) fn detach(&mut self, record: u32) {
+        for at in 0..self.state.record(record).writes.len() {
+            let written = self.state.record(record).writes[at];
+            if written != NONE {
+                self.state.tensors[written as usize].record = NONE;
+            }
+        }
+        let mut work = Vec::new();
+        self.close(record, &mut work);
+        for tensor in work {
+            self.collect(tensor);
+        }
+    }
+
+    /// Takes back a call that failed.
+    pub(crate) fn strike(&mut self, record: u32) {
+        for at in 0..self.state.record(record).writes.len() {
+            let tensor = self.state.record(record).writes[at];
+            self.state.tensors[tensor as usize].held = 0;
+            let storage = self.state.storage_of(tensor);
+            self.state.storages[storage as usize].held -= 1;
+        }
+        // From the last: a record goes with its last output, and takes its list along.
+        for at in (0..self.state.record(record).writes.len()).rev() {
+            let tensor = self.state.record(record).writes.get(at).copied().unwrap_or(NONE);
+            if tensor != NONE {
+                self.collect(tensor);
+            }
+        }
+        if self.state.record(record).outputs.is_empty() && !self.state.free_records.contains(&record) {
+            let mut work = Vec::new();
+            self.close(record, &mut work);
+            for tensor in work {
+                self.collect(tensor);
+            }
+        }
+    }
+
+    /// Before the first run of `record`: versions that it overwrites for good must not be needed any more. What is
+    /// computed from them is brought back, if it is needed, and stays.
+    pub(crate) fn overwrite(&mut self, record: u32) -> Result<(), Fault> {
+        for at in 0..self.state.record(record).outputs.len() {
+            if let Output::InPlace(of) = self.state.record(record).outputs[at] {
+                let storage = self.state.storage_of(self.state.record(record).reads[of]);
+                if !self.state.storage(storage).evictable {
+                    self.lose(storage, record)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
+        let mut work = vec![storage];
+        let mut seen = vec![storage];
+        while let Some(lost) = work.pop() {
+            let children: Vec<u32> = self.state.children(lost).collect();
+            let mut gone = Vec::new();
+            for child in children {
+                let this = self.state.storage(child);
+                if this.resident {
+                    self.keep(child);
+                } else if !self.made_by(child, by) {
+                    gone.push(child);
+                }
+            }
+            for child in gone {
+                let this = self.state.storage(child);
+                if this.held > 0 {
+                    let held: Vec<u32> = this.tensors.iter().copied().collect();
+                    for tensor in held {
+                        if self.state.tensor(tensor).held > 0 {
+                            self.define(tensor)?;
+                        }
+                    }
+                    self.keep(child);
+                } else if !seen.contains(&child) {
+                    seen.push(child);
+                    work.push(child);
+                }
+            }
+        }
+        for made in self.state.record(by).writes.clone() {
+            let storage = self.state.storage_of(made);
+            self.keep(storage);
+        }
+        Ok(())
+    }
+
+    fn made_by(&self, storage: u32, record: u32) -> bool {
+        self.state.record(record).writes.iter().any(|&made| self.state.storage_of(made) == storage)
+    }
+}

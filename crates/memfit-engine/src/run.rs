@@ -1,0 +1,423 @@
+//! Making room, running ops, and bringing back what is gone.
+
+use memfit_ir::{Bytes, Nanos};
+
+use crate::call::{Output, Regeneration, TensorId};
+use crate::engine::Engine;
+use crate::evict::Ask;
+use crate::fault::{Fault, Holding, NoRoom, Why};
+use crate::host::{Block, Host, Run};
+use crate::state::NONE;
+
+/// An op that waits for its inputs.
+#[derive(Debug, Default)]
+struct Frame {
+    record: u32,
+    target: u32,
+    /// Inputs that were gone when it began, and how many of them are back.
+    missing: Vec<u32>,
+    back: usize,
+    /// Storages it has locked, each once for each lock.
+    locked: Vec<u32>,
+}
+
+/// Buffers that are used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    reads: Vec<Block>,
+    writes: Vec<Block>,
+    victims: Vec<u32>,
+    fresh: Vec<u32>,
+}
+
+impl<H: Host> Engine<H> {
+    /// Runs `record` so that `target`, an output that is gone, is there. `NONE` for an op without outputs.
+    pub(crate) fn materialise(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+        let whole = self.touch_and_lock(record);
+        if whole {
+            let ran = self.run(record, target);
+            self.unlock_reads(record);
+            return ran;
+        }
+        match self.settings.regeneration {
+            Regeneration::Nested => self.nested(record, target),
+            Regeneration::Listed => self.listed(record, target),
+        }
+    }
+
+    /// Marks all inputs as used; if all are there, locks them and returns true.
+    fn touch_and_lock(&mut self, record: u32) -> bool {
+        let state = &mut self.state;
+        let now = state.now;
+        let reads = &state.records[record as usize].reads;
+        let mut whole = true;
+        for &read in reads {
+            let tensor = &state.tensors[read as usize];
+            state.storages[tensor.storage as usize].last_access = now;
+            whole &= tensor.defined;
+        }
+        if whole {
+            for at in 0..self.state.records[record as usize].reads.len() {
+                let storage = self.state.storage_of(self.state.records[record as usize].reads[at]);
+                self.lock(storage);
+            }
+        }
+        whole
+    }
+
+    fn unlock_reads(&mut self, record: u32) {
+        for at in 0..self.state.records[record as usize].reads.len() {
+            let storage = self.state.storage_of(self.state.records[record as usize].reads[at]);
+            self.unlock(storage);
+        }
+    }
+
+    /// Depth first, as DTR: every unfinished op keeps its inputs. The stack is a vector.
+    fn nested(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+        let mut stack = vec![self.frame(record, target)];
+        while let Some(frame) = stack.last_mut() {
+            if let Some(&missing) = frame.missing.get(frame.back) {
+                let this = self.state.tensor(missing);
+                if this.defined {
+                    frame.back += 1;
+                    frame.locked.push(this.storage);
+                    let storage = this.storage;
+                    self.lock(storage);
+                    continue;
+                }
+                let maker = this.record;
+                if maker != NONE {
+                    let next = self.frame(maker, missing);
+                    stack.push(next);
+                    continue;
+                }
+                self.unwind(stack);
+                return Err(Fault::Lost(TensorId(missing)));
+            }
+            let (record, target) = (frame.record, frame.target);
+            if let Err(fault) = self.run(record, target) {
+                self.unwind(stack);
+                return Err(fault);
+            }
+            stack.pop();
+            self.unlock_reads(record);
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, record: u32, target: u32) -> Frame {
+        let mut frame = Frame { record, target, ..Frame::default() };
+        let now = self.state.now;
+        for at in 0..self.state.record(record).reads.len() {
+            let read = self.state.record(record).reads[at];
+            let this = self.state.tensor(read);
+            let storage = this.storage;
+            if this.defined {
+                frame.locked.push(storage);
+                self.lock(storage);
+            } else {
+                frame.missing.push(read);
+            }
+            self.state.storages[storage as usize].last_access = now;
+        }
+        frame
+    }
+
+    fn listed(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+        self.nested(record, target)
+    }
+
+    fn unwind(&mut self, stack: Vec<Frame>) {
+        for frame in stack.into_iter().rev() {
+            for storage in frame.locked {
+                self.unlock(storage);
+            }
+        }
+    }
+
+    /// Runs `record`, whose inputs are there and locked.
+    pub(crate) fn run(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let ran = self.run_with(record, target, &mut scratch);
+        scratch.reads.clear();
+        scratch.writes.clear();
+        scratch.fresh.clear();
+        self.scratch = scratch;
+        ran
+    }
+
+    fn run_with(&mut self, record: u32, target: u32, scratch: &mut Scratch) -> Result<(), Fault> {
+        let Scratch { reads, writes, fresh, .. } = scratch;
+        for &read in &self.state.record(record).reads {
+            reads.push(self.block(self.state.storage_of(read)));
+        }
+        let workspace = self.allocate_for(record, reads, writes)?;
+        let this = self.state.record(record);
+        let (kind, generator) = (this.kind, (this.generator != u64::MAX).then_some(this.generator));
+        let run = Run {
+            kind: &self.kinds[kind as usize],
+            call: this.call,
+            repetition: this.runs,
+            reads,
+            writes,
+            workspace,
+            expected: Nanos(this.time),
+            generator,
+        };
+        let ran = self.host.run(&run);
+        self.free(workspace);
+        let time = match ran {
+            Ok(time) => time.0,
+            Err(error) => {
+                for at in 0..writes.len() {
+                    if matches!(self.state.record(record).outputs[at], Output::Fresh(_)) {
+                        self.free(writes[at]);
+                    }
+                }
+                return Err(error.into());
+            }
+        };
+        self.ran(record, time);
+        self.settle(record, target, writes, workspace.size, fresh);
+        let patience = self.settings.patience;
+        if self.stats.recompute_ns > patience.0 { Err(Fault::TooSlow(patience)) } else { Ok(()) }
+    }
+
+    /// Blocks for all that `record` writes, and its scratch memory.
+    fn allocate_for(
+        &mut self,
+        record: u32,
+        reads: &[Block],
+        writes: &mut Vec<Block>,
+    ) -> Result<Block, Fault> {
+        let need = self.state.record(record).need();
+        let mut outcome = Ok(());
+        for at in 0..self.state.record(record).outputs.len() {
+            let block = match self.state.record(record).outputs[at] {
+                Output::View(of) | Output::InPlace(of) => reads[of],
+                Output::Fresh(size) => match self.room_for(size.0, record, need) {
+                    Ok(offset) => {
+                        let written = self.state.record(record).writes[at];
+                        let storage = if written == NONE { NONE } else { self.state.storage_of(written) };
+                        let block = Block { storage, offset: Bytes(offset), size };
+                        self.host.allocate(block);
+                        block
+                    }
+                    Err(fault) => {
+                        outcome = Err(fault);
+                        break;
+                    }
+                },
+            };
+            writes.push(block);
+        }
+        let scratch = self.state.record(record).workspace;
+        let workspace = outcome.and_then(|()| {
+            let offset = self.room_for(scratch, record, need)?;
+            let block = Block { storage: NONE, offset: Bytes(offset), size: Bytes(scratch) };
+            if scratch > 0 {
+                self.host.allocate(block);
+            }
+            Ok(block)
+        });
+        if workspace.is_err() {
+            for (at, block) in writes.iter().enumerate() {
+                if matches!(self.state.record(record).outputs[at], Output::Fresh(_)) {
+                    self.free(*block);
+                }
+            }
+        }
+        workspace
+    }
+
+    fn room_for(&mut self, size: u64, record: u32, need: u64) -> Result<u64, Fault> {
+        if size == 0 {
+            return Ok(0);
+        }
+        let kind = self.state.record(record).kind;
+        self.room_named(size, need, Some(kind), "")
+    }
+
+    /// Room for `size` bytes of something called `what`, which needs `need` bytes in all.
+    pub(crate) fn room(&mut self, size: u64, what: &str, need: u64) -> Result<u64, Fault> {
+        self.room_named(size, need, None, what)
+    }
+
+    fn room_named(&mut self, size: u64, need: u64, kind: Option<u32>, what: &str) -> Result<u64, Fault> {
+        loop {
+            if let Some(offset) = self.allocator.allocate(size) {
+                self.stats.used += Bytes(size);
+                self.stats.peak = self.stats.peak.max(self.stats.used);
+                self.stats.height = self.stats.height.max(Bytes(offset) + Bytes(size));
+                return Ok(offset);
+            }
+            if self.stats.used + Bytes(size) <= self.settings.budget {
+                self.stats.fragmented += 1;
+            }
+            let mut victims = std::mem::take(&mut self.scratch.victims);
+            victims.clear();
+            let ask = Ask { size, allocator: &*self.allocator };
+            self.evictor.choose(&self.state, &ask, &mut victims);
+            let none = victims.is_empty();
+            for &victim in &victims {
+                if self.state.storage(victim).in_pool {
+                    self.stats.evictions += 1;
+                    self.evict(victim);
+                }
+            }
+            self.scratch.victims = victims;
+            if none {
+                let op = kind.map_or(what, |kind| &self.kinds[kind as usize]).to_owned();
+                return Err(self.no_room(op, size, need));
+            }
+        }
+    }
+
+    fn no_room(&self, op: String, size: u64, need: u64) -> Fault {
+        let mut holding = Vec::new();
+        for (index, storage) in self.state.storages.iter().enumerate() {
+            if !storage.resident || storage.size == 0 || storage.in_pool {
+                continue;
+            }
+            let pinned = self.pins.contains_key(&crate::state::next_index(index));
+            let why = match (pinned, storage.evictable) {
+                (true, _) => Why::Pinned,
+                (false, false) => Why::Source,
+                (false, true) => Why::Operand,
+            };
+            holding.push(Holding { tensor: TensorId(storage.root), size: Bytes(storage.size), why });
+        }
+        let enough = self.stats.used + Bytes(size);
+        let (asked, budget) = (Bytes(need), self.settings.budget);
+        Fault::NoRoom(Box::new(NoRoom { op, asked, holding, budget, enough }))
+    }
+
+    /// Gives a block back.
+    pub(crate) fn free(&mut self, block: Block) {
+        if block.size > Bytes::ZERO {
+            self.host.release(block);
+            self.allocator.release(block.offset.0, block.size.0);
+            self.stats.used = self.stats.used.saturating_sub(block.size);
+        }
+    }
+
+    /// Counts a run that took `time`.
+    fn ran(&mut self, record: u32, time: u64) {
+        self.state.now = self.host.clock().0;
+        let this = &mut self.state.records[record as usize];
+        if this.runs == 0 {
+            self.stats.first_ns += time;
+        } else {
+            self.stats.recomputes += 1;
+            self.stats.recompute_ns += time;
+        }
+        this.runs += 1;
+        // What is measured moves what is expected: the first time it replaces it, later by a quarter.
+        let before = this.time;
+        if time != before {
+            this.time = if this.runs == 1 { time } else { before - before / 4 + time / 4 };
+            let after = this.time;
+            for at in 0..self.state.record(record).writes.len() {
+                let written = self.state.record(record).writes[at];
+                if written != NONE {
+                    let storage = self.state.storage_of(written);
+                    let cost = &mut self.state.storages[storage as usize].cost;
+                    *cost = cost.saturating_sub(before).saturating_add(after);
+                }
+            }
+        }
+    }
+
+    /// Books what a run has made: `target` last.
+    fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Bytes, fresh: &mut Vec<u32>) {
+        if let Some(log) = &mut self.log {
+            log.compute(&mut self.state, record, writes, workspace);
+        }
+        let count = self.state.record(record).writes.len();
+        let last = self.state.record(record).writes.iter().position(|&written| written == target);
+        let order = (0..count).filter(|&at| Some(at) != last).chain(last);
+        for at in order {
+            let (written, block) = (self.state.record(record).writes[at], writes[at]);
+            let output = self.state.record(record).outputs[at];
+            if let Output::InPlace(of) = output {
+                let old = self.state.storage_of(self.state.record(record).reads[of]);
+                self.overwritten(old);
+            }
+            if written == NONE {
+                if !matches!(output, Output::View(_)) {
+                    self.free(block);
+                }
+                continue;
+            }
+            let storage = self.state.storage_of(written);
+            if !matches!(output, Output::View(_)) {
+                if self.state.storage(storage).resident {
+                    self.free(block);
+                    continue;
+                }
+                let this = &mut self.state.storages[storage as usize];
+                this.resident = true;
+                this.offset = block.offset.0;
+                fresh.push(storage);
+            }
+            self.state.tensors[written as usize].defined = true;
+        }
+        let repeated = self.state.record(record).runs > 1;
+        for &storage in fresh.iter() {
+            let this = &mut self.state.storages[storage as usize];
+            this.recomputes += u32::from(repeated);
+            let free = this.locks == 0 && this.evictable;
+            self.evictor.computed(&self.state, storage);
+            if free {
+                self.state.enter_pool(storage);
+                self.evictor.entered(&self.state, storage);
+            }
+        }
+        if repeated && !self.waiting.is_empty() {
+            self.banish_waiting();
+        }
+    }
+
+    /// The bytes of `storage` hold another version now.
+    fn overwritten(&mut self, storage: u32) {
+        self.state.leave_pool(storage);
+        self.undefine(storage);
+        self.evictor.evicted(&self.state, storage);
+    }
+
+    fn undefine(&mut self, storage: u32) {
+        self.state.storages[storage as usize].resident = false;
+        for at in 0..self.state.storage(storage).tensors.len() {
+            let tensor = self.state.storage(storage).tensors[at];
+            self.state.tensors[tensor as usize].defined = false;
+        }
+    }
+
+    /// Takes the bytes of `storage` away. It can be computed again, or nothing needs it.
+    pub(crate) fn evict(&mut self, storage: u32) {
+        if let Some(log) = &mut self.log {
+            log.free(&mut self.state, storage);
+        }
+        self.state.leave_pool(storage);
+        self.undefine(storage);
+        self.free(self.block(storage));
+        self.evictor.evicted(&self.state, storage);
+    }
+
+    pub(crate) fn lock(&mut self, storage: u32) {
+        let this = &mut self.state.storages[storage as usize];
+        this.locks += 1;
+        if this.in_pool {
+            self.state.leave_pool(storage);
+        }
+    }
+
+    pub(crate) fn unlock(&mut self, storage: u32) {
+        let this = &mut self.state.storages[storage as usize];
+        this.locks = this.locks.saturating_sub(1);
+        if this.locks == 0 && this.resident && this.evictable {
+            self.state.enter_pool(storage);
+            self.evictor.entered(&self.state, storage);
+        }
+    }
+}

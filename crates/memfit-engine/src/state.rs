@@ -1,0 +1,300 @@
+//! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
+
+use memfit_ir::{Bytes, Effect};
+
+use crate::call::Output;
+
+/// No index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The index of the next element of a list.
+pub(crate) fn next_index(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(NONE)
+}
+
+/// A name of a storage that goes stale when its slot is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) storage: u32,
+    generation: u32,
+}
+
+/// A storage version or a view of one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tensor {
+    pub(crate) storage: u32,
+    /// The record of the op that makes it; `NONE` for what can't be made again.
+    pub(crate) record: u32,
+    /// References of the program.
+    pub(crate) held: u32,
+    /// Records that read it, each once for each operand.
+    pub(crate) users: u32,
+    /// Whether its bytes are there and, for a view, its own op has run since they came.
+    pub(crate) defined: bool,
+    pub(crate) alive: bool,
+    /// Names in the log: the value, and the buffer that it is in now.
+    pub(crate) value: u32,
+    pub(crate) buffer: u32,
+}
+
+/// Bytes with one history.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Storage {
+    pub(crate) size: u64,
+    /// Where it lies, while it is resident.
+    pub(crate) offset: u64,
+    /// Sum over its tensors.
+    pub(crate) held: u32,
+    /// Reasons for which it must stay right now.
+    pub(crate) locks: u32,
+    pub(crate) resident: bool,
+    /// Whether it can be computed again.
+    pub(crate) evictable: bool,
+    pub(crate) in_pool: bool,
+    pub(crate) alive: bool,
+    /// Σ time of the distinct ops that make its tensors.
+    pub(crate) cost: u64,
+    pub(crate) last_access: u64,
+    /// How often it came back.
+    pub(crate) recomputes: u32,
+    pub(crate) root: u32,
+    /// Its tensors, the root first.
+    pub(crate) tensors: Vec<u32>,
+    pub(crate) parents: Vec<Link>,
+    pub(crate) children: Vec<Link>,
+    generation: u32,
+    before: u32,
+    after: u32,
+}
+
+/// How to run an op again.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) kind: u32,
+    pub(crate) reads: Vec<u32>,
+    /// The tensors it makes; `NONE` where one is gone for good.
+    pub(crate) writes: Vec<u32>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) time: u64,
+    pub(crate) workspace: u64,
+    pub(crate) effect: Effect,
+    pub(crate) runs: u32,
+    /// State of the host's generator before the first run.
+    pub(crate) generator: u64,
+    pub(crate) op: u32,
+    /// The number of the call.
+    pub(crate) call: u64,
+}
+
+impl Record {
+    /// Bytes that must be free to run it.
+    pub(crate) fn need(&self) -> u64 {
+        let sizes = self.outputs.iter().map(|output| match output {
+            Output::Fresh(size) => size.0,
+            Output::View(_) | Output::InPlace(_) => 0,
+        });
+        sizes.fold(self.workspace, u64::saturating_add)
+    }
+}
+
+/// All tables.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) storages: Vec<Storage>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) free_tensors: Vec<u32>,
+    pub(crate) free_storages: Vec<u32>,
+    pub(crate) free_records: Vec<u32>,
+    /// The pool: resident, unlocked, evictable; in the order in which they entered.
+    pub(crate) first: u32,
+    last: u32,
+    pub(crate) pool_len: usize,
+    pub(crate) pool_bytes: u64,
+    /// The clock.
+    pub(crate) now: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            tensors: Vec::new(),
+            storages: Vec::new(),
+            records: Vec::new(),
+            free_tensors: Vec::new(),
+            free_storages: Vec::new(),
+            free_records: Vec::new(),
+            first: NONE,
+            last: NONE,
+            pool_len: 0,
+            pool_bytes: 0,
+            now: 0,
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn storage(&self, index: u32) -> &Storage {
+        &self.storages[index as usize]
+    }
+
+    pub(crate) fn tensor(&self, index: u32) -> &Tensor {
+        &self.tensors[index as usize]
+    }
+
+    pub(crate) fn record(&self, index: u32) -> &Record {
+        &self.records[index as usize]
+    }
+
+    pub(crate) fn storage_of(&self, tensor: u32) -> u32 {
+        self.tensors[tensor as usize].storage
+    }
+
+    pub(crate) fn new_storage(&mut self, size: Bytes) -> u32 {
+        let fresh = Storage {
+            size: size.0,
+            alive: true,
+            root: NONE,
+            before: NONE,
+            after: NONE,
+            ..Storage::default()
+        };
+        let Some(index) = self.free_storages.pop() else {
+            self.storages.push(fresh);
+            return next_index(self.storages.len() - 1);
+        };
+        let slot = &mut self.storages[index as usize];
+        let generation = slot.generation + 1;
+        let (mut tensors, mut parents, mut children) = Default::default();
+        std::mem::swap(&mut tensors, &mut slot.tensors);
+        std::mem::swap(&mut parents, &mut slot.parents);
+        std::mem::swap(&mut children, &mut slot.children);
+        tensors.clear();
+        parents.clear();
+        children.clear();
+        *slot = Storage { tensors, parents, children, generation, ..fresh };
+        index
+    }
+
+    pub(crate) fn new_tensor(&mut self, storage: u32, record: u32) -> u32 {
+        let tensor =
+            Tensor { storage, record, held: 1, alive: true, value: NONE, buffer: NONE, ..Tensor::default() };
+        let index = match self.free_tensors.pop() {
+            Some(index) => {
+                self.tensors[index as usize] = tensor;
+                index
+            }
+            None => {
+                self.tensors.push(tensor);
+                next_index(self.tensors.len() - 1)
+            }
+        };
+        let storage = &mut self.storages[storage as usize];
+        storage.held += 1;
+        storage.tensors.push(index);
+        if storage.root == NONE {
+            storage.root = index;
+        }
+        index
+    }
+
+    pub(crate) fn new_record(&mut self, record: Record) -> u32 {
+        match self.free_records.pop() {
+            Some(index) => {
+                self.records[index as usize] = record;
+                index
+            }
+            None => {
+                self.records.push(record);
+                next_index(self.records.len() - 1)
+            }
+        }
+    }
+
+    /// Notes that `child` is computed from `parent`.
+    pub(crate) fn link(&mut self, parent: u32, child: u32) {
+        if parent == child {
+            return;
+        }
+        let down = Link { storage: child, generation: self.storage(child).generation };
+        let up = Link { storage: parent, generation: self.storage(parent).generation };
+        let parents = &mut self.storages[child as usize].parents;
+        if parents.contains(&up) {
+            return;
+        }
+        parents.push(up);
+        let children = &mut self.storages[parent as usize].children;
+        if children.len() < children.capacity() || children.len() < 16 {
+            children.push(down);
+            return;
+        }
+        // Before the list grows: clear it of what is gone.
+        let mut taken = std::mem::take(children);
+        taken.retain(|link| self.is_current(*link));
+        taken.push(down);
+        self.storages[parent as usize].children = taken;
+    }
+
+    fn is_current(&self, link: Link) -> bool {
+        let storage = self.storage(link.storage);
+        storage.alive && storage.generation == link.generation
+    }
+
+    /// What `storage` is computed from.
+    pub(crate) fn parents(&self, storage: u32) -> impl Iterator<Item = u32> + '_ {
+        self.current(&self.storage(storage).parents)
+    }
+
+    /// What is computed from `storage`.
+    pub(crate) fn children(&self, storage: u32) -> impl Iterator<Item = u32> + '_ {
+        self.current(&self.storage(storage).children)
+    }
+
+    fn current<'a>(&'a self, links: &'a [Link]) -> impl Iterator<Item = u32> + 'a {
+        links.iter().filter(|link| self.is_current(**link)).map(|link| link.storage)
+    }
+
+    /// The pool, oldest entry first.
+    pub(crate) fn pool(&self) -> impl Iterator<Item = u32> + '_ {
+        let start = Some(self.first).filter(|&index| index != NONE);
+        std::iter::successors(start, |&index| Some(self.storage(index).after).filter(|&after| after != NONE))
+    }
+
+    /// Appends `index` to the pool.
+    pub(crate) fn enter_pool(&mut self, index: u32) {
+        let last = self.last;
+        let storage = &mut self.storages[index as usize];
+        if storage.in_pool {
+            return;
+        }
+        storage.in_pool = true;
+        (storage.before, storage.after) = (last, NONE);
+        self.pool_bytes += storage.size;
+        self.pool_len += 1;
+        match self.storages.get_mut(last as usize) {
+            Some(before) => before.after = index,
+            None => self.first = index,
+        }
+        self.last = index;
+    }
+
+    /// Takes `index` out of the pool.
+    pub(crate) fn leave_pool(&mut self, index: u32) {
+        let storage = &mut self.storages[index as usize];
+        if !storage.in_pool {
+            return;
+        }
+        storage.in_pool = false;
+        let (before, after) = (storage.before, storage.after);
+        self.pool_bytes -= storage.size;
+        self.pool_len -= 1;
+        match self.storages.get_mut(before as usize) {
+            Some(before) => before.after = after,
+            None => self.first = after,
+        }
+        match self.storages.get_mut(after as usize) {
+            Some(after) => after.before = before,
+            None => self.last = before,
+        }
+    }
+}
