@@ -21,7 +21,7 @@ use crate::{Failure, Tools};
 pub struct PlaceGoal {
     /// Bytes there are, if there is a limit. A layout that fits is good enough.
     pub capacity: Option<Bytes>,
-    /// Every offset is a multiple of this.
+    /// Every offset is a multiple of this, and of every alignment that a row asks for.
     pub align: Bytes,
     /// Name of the placer.
     pub placer: String,
@@ -57,11 +57,11 @@ pub struct Placed {
 pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Result<Placed, Failure> {
     let started = (tools.now)();
     let placer = find_placer(&goal.placer)?;
-    let bank =
-        Bank { name: "memory".into(), capacity: goal.capacity.unwrap_or(Bytes::MAX), align: goal.align };
+    let align = alignment(buffers, goal.align)?;
+    let bank = Bank { name: "memory".into(), capacity: goal.capacity.unwrap_or(Bytes::MAX), align };
     let problem = problem(buffers, bank);
     let lower_bound = problem.lower_bound();
-    let device = Device { align: goal.align, ..crate::input::device("CPU")? };
+    let device = Device { align, ..crate::input::device("CPU")? };
     let context = Context {
         device: &device,
         seed: goal.seed,
@@ -89,6 +89,24 @@ pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Resu
         naive: problem.total(),
         seconds: (tools.now)() - started,
     })
+}
+
+/// One alignment that serves all rows: the least common multiple of theirs and the one asked for.
+fn alignment(buffers: &[CsvBuffer], asked: Bytes) -> Result<Bytes, Failure> {
+    let (mut all, mut last) = (asked.0.max(1), 1);
+    for align in buffers.iter().filter_map(|buffer| buffer.align.map(|align| align.0.max(1))) {
+        if align == last {
+            continue;
+        }
+        last = align;
+        let (mut a, mut b) = (all, align);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        let too_much = || FormatError::new("", "the alignments have no common multiple below 2^64");
+        all = (all / a).checked_mul(align).ok_or_else(too_much)?;
+    }
+    Ok(Bytes(all))
 }
 
 /// The problem that the rows state, with times replaced by their rank.
