@@ -1,5 +1,6 @@
 //! Measurements against baselines in the same run. One file is one bench; each prints one table.
 
+mod ordering;
 mod plan;
 mod reuse;
 
@@ -17,6 +18,8 @@ use crate::run;
 pub(crate) enum Bench {
     /// What in-place, co-share and both give on the corpus, against one buffer for each output
     Reuse,
+    /// The peak of every order on the corpus and on large generated graphs, against the lower bound
+    Ordering,
     /// What `memfit plan` makes of each corpus graph, and how long it takes
     Plan,
 }
@@ -25,6 +28,7 @@ pub(crate) enum Bench {
 pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
     let text = match bench {
         Bench::Reuse => reuse::run()?,
+        Bench::Ordering => ordering::run()?,
         Bench::Plan => plan::run()?,
     };
     run::say(&text);

@@ -31,7 +31,7 @@ pub(super) fn search(
     let mut steps: Vec<(usize, OpId)> = Vec::new(); // Orders as paths in a tree: `(step before + 1, op)`.
     let mut layers: BTreeMap<usize, Vec<Next>> = BTreeMap::new();
     let mut start = Beam::start(model, bound, backwards);
-    start.settle(&mut steps, work);
+    start.settle(&mut steps, work, context);
     if start.done == model.op_count() {
         return Some(start.order(&steps));
     }
@@ -51,7 +51,7 @@ pub(super) fn search(
                 (*shared).clone()
             });
             state.run(op, &mut steps);
-            state.settle(&mut steps, work);
+            state.settle(&mut steps, work, context);
             if state.done == model.op_count() {
                 // No other that is as long can be lower: layers are taken by length, states by peak.
                 return Some(state.order(&steps));
@@ -135,8 +135,8 @@ impl<'m> Beam<'m> {
     }
 
     /// Runs all that is safe.
-    fn settle(&mut self, steps: &mut Vec<(usize, OpId)>, work: &mut usize) {
-        loop {
+    fn settle(&mut self, steps: &mut Vec<(usize, OpId)>, work: &mut usize, context: &Context<'_>) {
+        while !(context.stop)() {
             let room = self.peak - self.ledger.live();
             let safe = |&op: &OpId| {
                 let (needs, leaves) = self.cost(op);

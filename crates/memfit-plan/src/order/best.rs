@@ -16,7 +16,7 @@
 
 use memfit_ir::OpId;
 
-use super::{Known, Model, ORDERS, Order};
+use super::{Known, Model, ORDERS, Order, bound};
 use crate::{Context, Info};
 
 pub(super) struct Best;
@@ -39,15 +39,21 @@ impl Order for Best {
 /// What [`super::best`] says, in the numbers of the search.
 pub(super) fn search(model: &Model, context: &Context<'_>) -> Known {
     let lists = ORDERS.iter().filter(|order| order.info().name != Best.info().name);
-    let mut known = Known { order: Vec::new(), peak: i64::MAX, bound: super::bound::of(model) };
+    let mut known = Known { order: Vec::new(), peak: i64::MAX, bound: bound::of(model) };
     for order in lists {
         if known.peak < i64::MAX && (known.peak <= known.bound || (context.stop)()) {
             break;
         }
+        let first = known.order.is_empty();
         known.offer(model, order.arrange(model, context));
+        if first {
+            known.bound = bound::strongest(model, &known.order, bound::EFFORT / 20, context.stop);
+        }
     }
-    known.bound = super::bound::strongest(model, &known.order, super::bound::EFFORT, context.stop);
     if known.peak > known.bound {
+        known.bound = bound::strongest(model, &known.order, bound::EFFORT, context.stop).max(known.bound);
+    }
+    if known.peak > known.bound && !(context.stop)() {
         // Values now die where they do in the best order so far.
         known.offer(model, super::series_parallel::arrange(model, &known.order, context));
     }
