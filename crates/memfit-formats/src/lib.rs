@@ -4,9 +4,11 @@
 //! hostile: every count, length and size is bounded and checked, and a file that is refused says where and why
 //! ([`FormatError`]). Reading never panics.
 
+pub mod checkmate_json;
 pub mod csv;
 pub mod device_toml;
 mod error;
+pub mod g10_json;
 pub mod graph_json;
 mod json;
 pub mod offsets;
