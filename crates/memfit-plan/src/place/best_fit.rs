@@ -6,8 +6,7 @@
 //! pieces to keep apart O(n²). Ties: buffers born together in the problem's order; the lowest of equal gaps.
 //! Wrong choice where lifetimes vary without a pattern.
 
-use super::arena::{Arena, Does, Packing, place};
-use super::fit::{self, Gap};
+use super::arena::{Does, place};
 use super::{Placement, Placer, Problem, Unplaced, heap};
 use crate::{Context, Info};
 
@@ -26,15 +25,6 @@ impl Placer for BestFit {
     }
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
-        place(problem, context, Does::ALL, &|arena| Ok(pack(arena)))
+        place(problem, context, Does::ALL, &|arena| Ok(heap::online(arena)))
     }
-}
-
-fn pack(arena: &Arena) -> Packing {
-    if arena.pins.is_empty() && arena.apart.rows() == 0 {
-        return heap::pack(arena, false, false);
-    }
-    let mut order = arena.ids();
-    order.sort_by_key(|&index| arena.pieces[index as usize].born);
-    fit::pack(arena, &order, Gap::Best)
 }

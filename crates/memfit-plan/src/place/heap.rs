@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::arena::{Arena, Packing, ids};
+use super::fit::{self, Gap};
 
 /// The gaps below the top of what is live.
 #[derive(Clone, Debug, Default)]
@@ -80,4 +81,14 @@ pub(crate) fn pack(arena: &Arena, reversed: bool, sorted: bool) -> Packing {
         offsets[index as usize] = gaps.take(arena.pieces[index as usize].size);
     }
     arena.packing(offsets)
+}
+
+/// Every piece, when it is born, in the smallest gap; also with pins and pieces to keep apart.
+pub(crate) fn online(arena: &Arena) -> Packing {
+    if arena.pins.is_empty() && arena.apart.rows() == 0 {
+        return pack(arena, false, false);
+    }
+    let mut order = arena.ids();
+    order.sort_by_key(|&index| arena.pieces[index as usize].born);
+    fit::pack(arena, &order, Gap::Best)
 }

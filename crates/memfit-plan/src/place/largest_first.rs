@@ -31,7 +31,7 @@ impl Placer for LargestFirst {
     }
 }
 
-fn pack(arena: &Arena) -> Packing {
+pub(crate) fn pack(arena: &Arena) -> Packing {
     let mut order = arena.ids();
     order.sort_by_key(|&index| {
         let piece = &arena.pieces[index as usize];

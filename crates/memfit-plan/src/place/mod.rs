@@ -4,27 +4,42 @@ mod arena;
 mod best;
 mod best_fit;
 mod bfc;
+mod caching;
+mod descent;
 mod dive;
+mod exact;
 mod fit;
+mod greedy_by_breadth;
+mod greedy_by_size;
 mod heap;
+mod hill_climb;
 mod largest_first;
 mod naive;
-mod exact;
 mod plateau;
 mod problem;
+mod push_down;
 mod rank;
 mod refcount;
+mod size_or_duration_first;
 mod skyline;
+mod stack;
 
 pub use best::Best;
 pub use best_fit::BestFit;
-pub use exact::Exact;
 pub use bfc::Bfc;
+pub use caching::Caching;
 pub use dive::Dive;
+pub use exact::Exact;
+pub use greedy_by_breadth::GreedyByBreadth;
+pub use greedy_by_size::GreedyBySize;
+pub use hill_climb::HillClimb;
 pub use largest_first::LargestFirst;
 pub use naive::Naive;
 pub use problem::{Item, Lanes, Problem};
+pub use push_down::PushDown;
 pub use refcount::RefCount;
+pub use size_or_duration_first::SizeOrDurationFirst;
+pub use stack::Stack;
 
 use memfit_ir::{Bytes, Place};
 
@@ -85,4 +100,21 @@ pub enum Unplaced {
 }
 
 /// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
-pub const PLACERS: &[&dyn Placer] = &[&Naive, &RefCount::DEFAULT, &Bfc, &BestFit, &LargestFirst, &Dive, &Exact::DEFAULT, &Best::DEFAULT];
+pub const PLACERS: &[&dyn Placer] = &[
+    &Naive,
+    &RefCount::DEFAULT,
+    &Caching,
+    &Bfc,
+    &BestFit,
+    &PushDown,
+    &Stack::BySize,
+    &Stack::ByConflicts,
+    &LargestFirst,
+    &GreedyBySize,
+    &GreedyByBreadth,
+    &SizeOrDurationFirst,
+    &HillClimb::DEFAULT,
+    &Dive,
+    &Exact::DEFAULT,
+    &Best::DEFAULT,
+];

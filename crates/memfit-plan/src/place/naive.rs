@@ -5,8 +5,8 @@
 //! keeps ops on parallel lanes unordered. Time O(n), O(n p) with p pins. Ties: the problem's order. Never
 //! the right choice.
 
-use super::arena::{Arena, Does, Packing, place};
-use super::{Placement, Placer, Problem, Unplaced};
+use super::arena::{Does, place};
+use super::{Placement, Placer, Problem, Unplaced, fit};
 use crate::{Context, Info};
 
 /// No sharing.
@@ -24,32 +24,6 @@ impl Placer for Naive {
     }
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
-        place(problem, context, Does::ALL, &|arena| Ok(pack(arena)))
+        place(problem, context, Does::ALL, &|arena| Ok(fit::separate(arena)))
     }
-}
-
-/// One after another; pinned pieces keep their own stretch.
-pub(crate) fn pack(arena: &Arena) -> Packing {
-    let mut top = 0u64;
-    let mut taken: Vec<(u64, u64)> = Vec::new(); // stretches of the pins, by offset, disjoint
-    for &pin in &arena.pins {
-        let piece = &arena.pieces[pin as usize];
-        let start = piece.pin.unwrap_or(0);
-        taken.push((start, start.saturating_add(piece.size)));
-    }
-    let place = |piece: &super::arena::Piece| {
-        if let Some(offset) = piece.pin {
-            return offset;
-        }
-        for &(start, end) in &taken {
-            if start < top.saturating_add(piece.size) && end > top {
-                top = end;
-            }
-        }
-        let offset = top;
-        top = top.saturating_add(piece.size);
-        offset
-    };
-    let offsets = arena.pieces.iter().map(place).collect();
-    arena.packing(offsets)
 }

@@ -1,14 +1,26 @@
-//! The best of the quick placers, then search, until nothing lower is possible or the effort is spent.
+//! The best of many, then search, until nothing lower is possible or the effort is spent.
 //!
-//! x
-mod windows;
+//! The ladder: online best fit; the canonical dives; dives with noisy orders; then, in turns that double,
+//! branch and bound on each independent part that is small enough (`exact/`) and large-neighbourhood search
+//! (`windows.rs`); where the bound was not met, every other placer that is quick enough, so that `best` is
+//! never above any of them.
+//!
+//! Source: ours; the parts name theirs. Guarantee: never above the sum of all sizes; never above any other
+//! placer up to 2,000 buffers (any number for those that need no quadratic time); with enough effort least
+//! for small problems; the bound is always proved. Time: what the effort allows, at least O(n log n). Space
+//! O(n), and pairs for parts of up to 3,000 buffers. Ties go to what was found first. Deterministic for a
+//! seed and an effort on any machine and any number of threads, unless `stop` cuts it short. Wrong choice
+//! where a plan must be made while the program runs: see `best_fit.rs`.
 
-use std::cmp::Reverse;
+mod windows;
 
 use super::arena::{Arena, Does, Packing, place};
 use super::fit::{self, Gap};
-use super::rank::{Order, noise};
-use super::{Placement, Placer, Problem, RefCount, Unplaced, dive, exact, heap, naive};
+use super::rank::{Order, Random, noise};
+use super::{
+    HillClimb, Placement, Placer, Problem, RefCount, Stack, Unplaced, descent, exact,
+    greedy_by_breadth, greedy_by_size, heap, largest_first, push_down, size_or_duration_first,
+};
 use crate::{Context, Info};
 
 /// The default portfolio and its options.
@@ -16,16 +28,23 @@ use crate::{Context, Info};
 pub struct Best {
     /// Work of the search at effort 1, about a nanosecond each.
     pub work: u64,
+    /// Most pieces of a part that branch and bound is tried on as a whole.
+    pub exact_pieces: usize,
 }
 
 impl Best {
     /// About half a second.
-    pub const DEFAULT: Best = Best { work: 400_000_000 };
+    pub const DEFAULT: Best = Best { work: 400_000_000, exact_pieces: 3000 };
 }
 
 impl Placer for Best {
     fn info(&self) -> Info {
-        Info { name: "best", summary: "the best of many, then search", source: "memfit", year: 2026 }
+        Info {
+            name: "best",
+            summary: "the lowest of many, then search until it cannot be lower or the effort is spent",
+            source: "memfit",
+            year: 2026,
+        }
     }
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
@@ -33,66 +52,105 @@ impl Placer for Best {
     }
 }
 
+/// Noise of the dives in percent.
+const NOISE: [u32; 3] = [10, 30, 3];
+
 impl Best {
-    fn pack(&self, arena: &Arena, context: &Context<'_>) -> Packing {
-        let mut best = naive::pack(arena);
-        let plain = arena.pins.is_empty() && arena.apart.rows() == 0;
-        if plain {
-            keep(&mut best, heap::pack(arena, false, false));
+    fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
+        let stop = context.stop;
+        let mut best = fit::separate(arena);
+        if best.height > arena.enough {
+            keep(&mut best, heap::online(arena));
         }
-        if let Some(found) = dive::pack(arena, &dive::orders(arena), best.height, context.stop) {
+        if best.height > arena.enough
+            && let Some(found) = descent::pack(arena, &descent::orders(arena), best.height, stop)
+        {
             keep(&mut best, found);
         }
         let budget = self.work.saturating_mul(u64::from(context.effort));
-        let mut spent = 0;
-        let mut share = budget / 4;
-        let cost = 700 * arena.len() as u64;
-        let mut seed = context.seed;
-        while spent < share && best.height > arena.enough.max(best.bound) && !(context.stop)() {
-            let orders: Vec<Vec<u32>> = Order::STATIC
-                .iter()
-                .map(|order| {
-                    seed += 1;
-                    order.noisy(arena, &noise(arena.len(), [3, 10, 30][(seed % 3) as usize], seed))
-                })
-                .collect();
-            if let Some(found) = dive::pack(arena, &orders, best.height, context.stop) {
-                keep(&mut best, found);
-                if std::env::var("LOG").is_ok() { eprintln!("noisy dive {} {}", best.height as f64 / best.bound as f64, spent) }
-            }
-            spent += cost * 7;
-        }
-        let pairs: u64 = arena.pieces.iter().map(|piece| u64::from(piece.width())).sum();
-        let mut round = 0;
-        while best.height > arena.enough.max(best.bound) && spent < budget && !(context.stop)() {
-            let target = arena.enough.max(best.bound);
-            if arena.len() <= 3000 && pairs <= 4_000_000 {
-                spent += exact::improve(arena, &mut best, share.min(budget - spent), context);
-            }
-            if arena.apart.rows() == 0 && best.height > target {
-                let share = share.min(budget.saturating_sub(spent));
-                spent += windows::improve(arena, &mut best, target, share, context.seed + round, context.stop);
-            }
-            round += 1;
-            share *= 2;
-        }
-        if best.height > best.bound && arena.len() <= 4000 {
-            if arena.pins.is_empty() {
-                keep(&mut best, RefCount::DEFAULT.pack(arena));
-            }
-            if plain {
-                for (reversed, sorted) in [(false, true), (true, true)] {
-                    keep(&mut best, heap::pack(arena, reversed, sorted));
-                }
-            }
-            let mut order = arena.ids();
-            order.sort_by_key(|&index| {
-                Reverse((arena.pieces[index as usize].size, arena.pieces[index as usize].width()))
-            });
-            keep(&mut best, fit::pack(arena, &order, Gap::First));
-            keep(&mut best, fit::pack(arena, &order, Gap::Best));
+        self.search(arena, &mut best, budget, context);
+        if best.height > arena.enough.max(best.bound) {
+            floor(arena, &mut best, context);
         }
         best
+    }
+
+    /// Noisy dives, branch and bound, and windows in turns that double.
+    fn search(self, arena: &Arena, best: &mut Packing, budget: u64, context: &Context<'_>) {
+        let stop = context.stop;
+        let small = exact::parts(arena).iter().all(|part| {
+            let widths = part.iter().map(|&piece| u64::from(arena.pieces[piece as usize].width()));
+            part.len() <= self.exact_pieces && widths.sum::<u64>() <= 2_000_000
+        });
+        let mut random = Random::new(context.seed);
+        let (mut spent, mut share) = (0u64, budget.min(self.work) / 4);
+        while best.height > arena.enough.max(best.bound) && spent < budget && !stop() {
+            let dives = if small { share / 4 } else { share };
+            spent = spent.saturating_add(noisy_dives(arena, best, dives, &mut random, stop));
+            if small {
+                let share = share.min(budget.saturating_sub(spent));
+                spent = spent.saturating_add(exact::improve(arena, best, share, random.below(1 << 60), context));
+            }
+            if arena.apart.rows() == 0 {
+                let share = share.min(budget.saturating_sub(spent));
+                spent = spent.saturating_add(windows::improve(arena, best, share, random.below(1 << 60), stop));
+            }
+            share = share.saturating_mul(2);
+        }
+    }
+}
+
+/// Dives with noise for about `budget` of work; returns what they took.
+fn noisy_dives(
+    arena: &Arena,
+    best: &mut Packing,
+    budget: u64,
+    random: &mut Random,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> u64 {
+    let plain = arena.pins.is_empty() && arena.apart.rows() == 0;
+    let cost = arena.len() as u64 * if plain { 900 } else { 10_000 } * Order::STATIC.len() as u64;
+    let mut spent = 0;
+    while spent + cost <= budget && best.height > arena.enough.max(best.bound) && !stop() {
+        let percent = NOISE[random.index(NOISE.len())];
+        let seed = random.below(1 << 60);
+        let orders: Vec<Vec<u32>> = Order::STATIC
+            .iter()
+            .zip(seed..)
+            .map(|(order, seed)| order.noisy(arena, &noise(arena.len(), percent, seed)))
+            .collect();
+        if let Some(found) = descent::pack(arena, &orders, best.height, stop) {
+            keep(best, found);
+        }
+        spent += cost;
+    }
+    spent
+}
+
+/// Every other placer that is quick enough.
+fn floor(arena: &Arena, best: &mut Packing, context: &Context<'_>) {
+    if arena.pins.is_empty() {
+        keep(best, RefCount::DEFAULT.pack(arena));
+        if arena.apart.rows() == 0 {
+            keep(best, heap::pack(arena, false, true));
+            keep(best, heap::pack(arena, true, true));
+        }
+    }
+    keep(best, push_down::pack(arena));
+    keep(best, Stack::BySize.pack(arena));
+    keep(best, Stack::ByConflicts.pack(arena));
+    if arena.len() > 2000 || (context.stop)() {
+        return;
+    }
+    keep(best, largest_first::pack(arena));
+    keep(best, greedy_by_size::pack(arena));
+    keep(best, greedy_by_breadth::pack(arena));
+    keep(best, size_or_duration_first::pack(arena));
+    let mut order = arena.ids();
+    order.sort_by_key(|&piece| arena.pieces[piece as usize].born);
+    keep(best, fit::pack(arena, &order, Gap::First));
+    if best.height > arena.enough.max(best.bound) {
+        keep(best, HillClimb::DEFAULT.pack(arena, context));
     }
 }
 

@@ -30,15 +30,15 @@ struct Window {
     work: u64,
 }
 
-/// Lowers `best` until it is no higher than `target`, the budget of work is used up, or `stop`.
+/// Lowers `best` until that is enough, the budget of work is used up, or `stop`. Returns the work done.
 pub(crate) fn improve(
     arena: &Arena,
     best: &mut Packing,
-    target: u64,
     budget: u64,
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> u64 {
+    let target = arena.enough.max(best.bound);
     let mut work = 0;
     let mut halvings = 1u32;
     let mut round = 0u64;
@@ -46,13 +46,13 @@ pub(crate) fn improve(
     while best.height > target && work < budget && !stop() {
         let trial = best.height - ((best.height - target) >> halvings).max(1);
         offsets.clone_from(&best.offsets);
-        let patience = 24 << halvings.min(4);
+        let patience = 100 << halvings.min(4);
         let mut misses = 0;
+        let mut fewest = usize::MAX;
         loop {
             let culprits = culprits(arena, &offsets, trial);
             if culprits.is_empty() {
                 *best = Packing { bound: best.bound, ..arena.packing(offsets.clone()) };
-                if std::env::var("LOG").is_ok() { eprintln!("windows {} {work} {halvings}", best.height as f64 / best.bound as f64) }
                 halvings = halvings.saturating_sub(1).max(1);
                 break;
             }
@@ -64,16 +64,17 @@ pub(crate) fn improve(
                 .into_par_iter()
                 .map(|at| {
                     let mut random = Random::new(seed ^ (round * BATCH + at + 1).wrapping_mul(0x2545_f491));
-                    let around = if at + 1 == BATCH {
-                        u32::try_from(random.index(arena.len())).unwrap_or(0)
-                    } else {
-                        culprits[random.index(culprits.len())]
-                    };
+                    let mut around = culprits[random.index(culprits.len())];
+                    if at % 2 == 1 {
+                        let other = u32::try_from(random.index(arena.len())).unwrap_or(0);
+                        if arena.pieces[around as usize].meets(&arena.pieces[other as usize]) || at % 4 == 1 {
+                            around = other;
+                        }
+                    }
                     window(arena, &offsets, trial, around, &mut random, stop)
                 })
                 .collect();
             round += 1;
-            let before = culprits.len();
             let mut taken: Vec<(u32, u32)> = Vec::new();
             for window in windows {
                 work += window.work;
@@ -86,7 +87,7 @@ pub(crate) fn improve(
             }
             work += 20 * arena.len() as u64;
             let left = culprits_count(arena, &offsets, trial);
-            misses = if left < before { 0 } else { misses + 1 };
+            misses = if left < fewest { fewest = left; 0 } else { misses + 1 };
         }
     }
     work
@@ -117,7 +118,8 @@ fn window(
 ) -> Window {
     let center = &arena.pieces[around as usize];
     let sections = u32::try_from(arena.load.len()).unwrap_or(u32::MAX);
-    let wanted = 12 + random.index(120);
+    let most = 4usize << random.below(6);
+    let wanted = 6 + random.index(most);
     let floor = match random.below(3) {
         0 => 0,
         _ => random.below(offsets[around as usize].saturating_add(1)),
@@ -168,7 +170,7 @@ fn window(
         parts.push((index, Piece { born: piece.lo, gone: piece.hi, ..*piece }, start));
     }
     let inst = Instance::new(arena, parts);
-    let limit = 4 * inst.len() as u64 + 400 * (1 + random.below(10));
+    let limit = 2 * inst.len() as u64 + 100 * (1 + random.below(5));
     for _ in 0..2 {
         let order = ORDERS[random.index(ORDERS.len())];
         let (found, work) = exact::attempt(&inst, order, trial, limit, random.below(1 << 50), &|| stop());

@@ -30,7 +30,7 @@ use search::{Outcome, Search};
 
 use super::arena::{Arena, Does, Packing, place};
 use super::rank::{Order, noise};
-use super::{Placement, Placer, Problem, Unplaced, dive, naive};
+use super::{Placement, Placer, Problem, Unplaced, descent, fit};
 use crate::{Context, Info};
 
 /// Branch and bound.
@@ -57,10 +57,10 @@ impl Placer for Exact {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
-            let found = dive::pack(arena, &dive::orders(arena), u64::MAX, context.stop);
-            let mut best = found.unwrap_or_else(|| naive::pack(arena));
+            let found = descent::pack(arena, &descent::orders(arena), u64::MAX, context.stop);
+            let mut best = found.unwrap_or_else(|| fit::separate(arena));
             let budget = self.work.saturating_mul(u64::from(context.effort));
-            improve(arena, &mut best, budget, context);
+            improve(arena, &mut best, budget, context.seed, context);
             Ok(best)
         })
     }
@@ -68,7 +68,7 @@ impl Placer for Exact {
 
 /// Lowers `best` part by part; parts are what no piece connects. Raises its bound where that is proved.
 /// Returns the work it took.
-pub(crate) fn improve(arena: &Arena, best: &mut Packing, budget: u64, context: &Context<'_>) -> u64 {
+pub(crate) fn improve(arena: &Arena, best: &mut Packing, budget: u64, seed: u64, context: &Context<'_>) -> u64 {
     let mut parts = parts(arena);
     let height = |part: &Vec<u32>, offsets: &[u64]| {
         part.iter().map(|&piece| offsets[piece as usize].saturating_add(arena.pieces[piece as usize].size)).max()
@@ -89,7 +89,7 @@ pub(crate) fn improve(arena: &Arena, best: &mut Packing, budget: u64, context: &
             enough: arena.enough.max(best.bound),
             high,
             budget: budget.saturating_sub(spent),
-            seed: context.seed,
+            seed,
         };
         let result = solve(&inst, goal, context.stop);
         spent += result.work;
