@@ -46,6 +46,14 @@ fn a_plan_alone_carries_its_digest() {
 }
 
 #[test]
+fn one_step_is_printed_with_all_it_speaks_of() {
+    let source = "plan\n  resident b0[v0 +16 @0]\n  compute op0(b0) -> b1[v1 +16 @1:16 over b0]\n  free b1\n";
+    let plan = text::parse(source).unwrap().plan.unwrap();
+    assert_eq!(text::step(&plan, 0), "compute op0(b0[v0 +16 @0]) -> b1[v1 +16 @1:16 over b0]");
+    assert_eq!(text::step(&plan, 2), "");
+}
+
+#[test]
 fn strange_names_and_numbers_survive_printing() {
     let mut builder = GraphBuilder::new("a \"b\" \\ \n\r\t; \u{7} é\u{0}");
     let strange = ValueSpec {

@@ -58,7 +58,7 @@ pub struct Document {
 }
 
 impl fmt::Display for Document {
-    /// The same as [`print`]: comments are not kept.
+    /// The same as [`print()`]: comments are not kept.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&print(self.limits.as_ref(), self.graph.as_ref(), self.plan.as_ref()))
     }

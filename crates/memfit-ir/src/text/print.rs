@@ -7,7 +7,7 @@ use crate::{
     BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, ValueId,
 };
 
-/// The text of what is given. [`super::parse`] reads it back to the same.
+/// The text of what is given. [`super::parse()`] reads it back to the same.
 ///
 /// A plan for the graph beside it leaves its digest out. Time and space O(length of the text).
 #[must_use]
