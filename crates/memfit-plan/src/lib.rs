@@ -9,6 +9,7 @@ pub mod dependencies;
 pub mod liveness;
 pub mod order;
 pub mod place;
+pub mod recompute;
 
 use memfit_ir::{Bytes, Device};
 

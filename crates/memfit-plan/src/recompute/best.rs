@@ -1,0 +1,137 @@
+//! Many greedy runs, then local search, over a fixed ladder of targets: the curve of time over memory.
+//!
+//! Source: memfit; the parts are those of `greedy.rs` and `search.rs`. The ladder and everything found on it
+//! depend on the task alone, never on the budget, and are climbed from below up to the budget: so a larger
+//! budget sees all that a smaller one saw, and is never slower. Never worse than the greedy runs. Deterministic:
+//! work is counted in changes; the stop button only cuts. Wrong choice where a proof of optimality is
+//! wanted: `checkmate.rs`.
+
+use memfit_ir::{Bytes, Nanos};
+
+use super::greedy::{self, SCORES};
+use super::search::{Effort, Search};
+use super::task::{bytes, signed};
+use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
+use crate::{Context, Info};
+
+/// The default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Best;
+
+impl Recompute for Best {
+    fn info(&self) -> Info {
+        Info {
+            name: "best",
+            summary: "greedy runs by many rules, then local search",
+            source: "memfit",
+            year: 2026,
+        }
+    }
+
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+        let mut front = Front::default();
+        front.add_schedule(task, Schedule::plain(task));
+        let work = Work::new(task, context.effort);
+        for (rung, &(target, round)) in ladder(task).iter().enumerate() {
+            if target > signed(budget) || (context.stop)() {
+                break;
+            }
+            climb(
+                task,
+                target,
+                work.changes(round),
+                work.scores,
+                context.seed ^ rung as u64,
+                context,
+                &mut front,
+            );
+        }
+        front.within(task, budget, bound::extra(task, budget))
+    }
+}
+
+/// How much work a rung gets.
+struct Work {
+    scores: usize,
+    changes: usize,
+}
+
+impl Work {
+    fn new(task: &Task<'_>, effort: u32) -> Work {
+        let nodes = task.nodes();
+        // One change costs about as much as there are positions between two uses; small tasks need few.
+        let changes = (6_000_000 / (nodes + 50)).min(6 * nodes * nodes) * effort.max(1) as usize;
+        Work { scores: if nodes > 1500 { 3 } else { SCORES.len() }, changes }
+    }
+
+    /// Most of the work goes where people's budgets are.
+    fn changes(&self, round: bool) -> usize {
+        if round { self.changes } else { self.changes / 8 }
+    }
+}
+
+/// Targets in bytes, the constant included, ascending, and whether each is a round one: every twentieth of the
+/// graph's peak and of what lies between floor and peak, of which every tenth and quarter is round.
+fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
+    let floor = signed(task.floor().0);
+    let Some(plain) = Schedule::plain(task).cost(task) else { return Vec::new() };
+    let (peak, reference) = (signed(plain.peak), signed(task.reference));
+    let shares = (1..20).map(|part| (scale(reference, part, 20), part % 2 == 0));
+    let above = (0..20).map(|part| (floor + scale(reference - floor, part, 20), part % 5 == 0));
+    let mut ladder: Vec<(i64, bool)> = shares.chain(above).collect();
+    ladder.retain(|&(target, _)| (floor..peak).contains(&target));
+    ladder.sort_unstable();
+    ladder.dedup_by_key(|(target, _)| *target);
+    ladder
+}
+
+fn scale(amount: i64, part: i64, of: i64) -> i64 {
+    i64::try_from(i128::from(amount) * i128::from(part) / i128::from(of)).unwrap_or(0)
+}
+
+/// Adds to `front` what greedy runs and local search find within `target`.
+fn climb(
+    task: &Task<'_>,
+    target: i64,
+    changes: usize,
+    scores: usize,
+    seed: u64,
+    context: &Context<'_>,
+    front: &mut Front,
+) {
+    let limit = target - task.constant;
+    for &score in &SCORES[..scores] {
+        if let Some(schedule) = greedy::run(task, limit, score, 4, context.stop) {
+            front.add_schedule(task, schedule);
+        }
+    }
+    let start = front.fastest(bytes(target)).or(front.points.last());
+    let Some((start, mut best)) = start.map(|p| (p.schedule.clone(), p.cost)) else { return };
+    if best.peak > bytes(target) {
+        best.time = Nanos(u64::MAX);
+    } else if best.time <= task.base_time() + bound::extra(task, bytes(target)) {
+        return; // Nothing is faster.
+    }
+    let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
+    let mut found: Vec<Schedule> = Vec::new();
+    let effort = Effort { changes, stop: context.stop };
+    search.anneal(effort, best.time.0, |state| {
+        found.clear();
+        found.push(state.schedule());
+    });
+    for schedule in found {
+        if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
+            search.prune();
+            front.add_schedule(task, search.state.schedule());
+        }
+    }
+}
+
+impl Front {
+    /// Adds `schedule` unless something here is at least as good.
+    pub(super) fn add_schedule(&mut self, task: &Task<'_>, schedule: Schedule) {
+        if let Some(cost) = schedule.cost(task) {
+            self.add(Point { cost, schedule });
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! From schedules to one program that can be placed within the budget.
+
+use memfit_ir::{Bytes, Nanos, Program};
+
+use super::{Cost, Infeasible, Recompute, Task};
+use crate::Context;
+
+/// A program within a budget, and what the caller's placer made of it.
+#[derive(Clone, Debug)]
+pub struct Rewritten<P> {
+    /// The program. The same as [`Program::in_order`]'s where nothing runs again.
+    pub program: Program,
+    /// Live peak and time.
+    pub cost: Cost,
+    /// Time of all runs but the first ones.
+    pub again: Nanos,
+    /// No program with this order of first runs and within the budget is faster.
+    pub bound: Nanos,
+    /// Whether this one is proved to be the fastest.
+    pub proved: bool,
+    /// What the placer returned.
+    pub placed: P,
+}
+
+/// The fastest program that `strategy` finds whose placement stays within `budget`.
+///
+/// `place` returns the height of a layout of the program and whatever the caller wants back. Schedules are
+/// tried from the fastest on; where none can be placed, the strategy is asked again for a smaller live
+/// peak, less what fragmentation took, up to eight times. A larger budget gives no slower program if the
+/// strategy keeps that promise and `place` gives the same height to the same program, or stops early only
+/// once it is within the budget.
+///
+/// # Errors
+///
+/// [`Infeasible`] if nothing is found.
+pub fn fit<P>(
+    strategy: &dyn Recompute,
+    task: &Task<'_>,
+    budget: Bytes,
+    context: &Context<'_>,
+    mut place: impl FnMut(&Program) -> Option<(Bytes, P)>,
+) -> Result<Rewritten<P>, Infeasible> {
+    let mut target = budget;
+    let mut bound = None;
+    let mut lowest: Option<Bytes> = None;
+    for _ in 0..8 {
+        let front = match strategy.plan(task, target, context) {
+            Ok(front) => front,
+            Err(infeasible) if bound.is_none() => return Err(infeasible),
+            Err(_) => break,
+        };
+        let bound = *bound.get_or_insert(front.bound);
+        let mut least_waste = Bytes::MAX;
+        let Some(last) = front.points.last().map(|point| point.cost.peak) else { break };
+        for (at, point) in front.points.iter().enumerate() {
+            let Some(program) = point.schedule.program(task) else { continue };
+            let Some((height, placed)) = place(&program) else { continue };
+            if height <= budget {
+                let again = Nanos(point.cost.time.0.saturating_sub(task.base_time().0));
+                let proved = point.cost.time <= bound || (front.proved && at == 0 && target == budget);
+                return Ok(Rewritten { program, cost: point.cost, again, bound, proved, placed });
+            }
+            lowest = Some(lowest.map_or(height, |other| other.min(height)));
+            least_waste = least_waste.min(height.saturating_sub(budget));
+        }
+        // Strategies with one schedule for each budget: ask for less.
+        target = Bytes(last.0.saturating_sub(least_waste.0.max(1)));
+        if target < task.floor().0 {
+            break;
+        }
+    }
+    Err(Infeasible::new(task, budget, lowest))
+}

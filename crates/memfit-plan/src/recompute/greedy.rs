@@ -1,0 +1,566 @@
+//! The online eviction policies, run ahead of time on a known step: whenever memory runs out, evict the value
+//! with the least score; make it again when it's read.
+//!
+//! Source: Kirisame et al., "Dynamic Tensor Rematerialization" (ICLR 2021, arXiv:2006.09616), scores `dtr`,
+//! `local`, `msps`, `lru`. We differ: the step is known, so values that the program never reads again are
+//! freed at once, the score may divide by the true time to the next use, costs and bytes are those of
+//! whole ops with several outputs, and values that can't be made again are kept for as long as something
+//! evicted hangs on them. No guarantee: it may find nothing where a schedule exists. Time O(evictions ×
+//! pool), space O(graph). Ties go to the value that has been in the pool for longest. Wrong choice for
+//! wide graphs at tight budgets, where nested re-runs pin too much.
+
+use super::task::{NONE, narrow};
+use super::{Schedule, Task};
+
+/// What a score counts as the price of eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Price {
+    /// 1 for every value.
+    One,
+    /// The op that makes it.
+    Local,
+    /// And its evicted ancestors.
+    Ancestors,
+    /// And its evicted descendants.
+    Neighbours,
+}
+
+/// What a score divides by, besides bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    /// Nothing.
+    None,
+    /// Time since the last access.
+    Last,
+    /// Time to the next.
+    Next,
+}
+
+/// A rule of eviction: the least price ÷ (bytes × age) goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Score {
+    pub(super) price: Price,
+    pub(super) age: Age,
+    /// Whether bytes count.
+    pub(super) sized: bool,
+}
+
+impl Score {
+    pub(super) const fn new(price: Price, age: Age) -> Score {
+        Score { price, age, sized: true }
+    }
+}
+
+/// The rules that `best` and `dtr` try, in this order.
+pub(super) const SCORES: [Score; 8] = [
+    Score::new(Price::Neighbours, Age::Last),
+    Score::new(Price::Neighbours, Age::Next),
+    Score::new(Price::Ancestors, Age::None),
+    Score::new(Price::Local, Age::Last),
+    Score::new(Price::Local, Age::Next),
+    Score::new(Price::Ancestors, Age::Next),
+    Score { price: Price::One, age: Age::Last, sized: false },
+    Score::new(Price::One, Age::Next),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unborn,
+    Here,
+    /// Not here, and can be made again.
+    Out,
+    /// Not here for good.
+    Gone,
+}
+
+/// A schedule whose live bytes stay within `limit` (the constant not counted), by evicting as `score` says;
+/// `None` where this rule finds none, or none below `most` times the plain run time. `stop` is asked for
+/// each op.
+pub(super) fn run(
+    task: &Task<'_>,
+    limit: i64,
+    score: Score,
+    most: u64,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<Schedule> {
+    let mut sim = Sim::new(task, limit, score, most);
+    for node in 0..narrow(task.nodes()) {
+        if stop() {
+            return None;
+        }
+        sim.step(node)?;
+    }
+    sim.finish()?;
+    Some(Schedule { runs: sim.runs })
+}
+
+struct Sim<'t, 'g> {
+    task: &'t Task<'g>,
+    limit: i64,
+    score: Score,
+    most: u64,
+    state: Vec<State>,
+    seen: Vec<u64>,
+    locks: Vec<u32>,
+    /// By value: how many of its readers' first runs are done.
+    read: Vec<u32>,
+    /// By node: the deadline of its whole closure of ops that may run again.
+    deadline: Vec<u32>,
+    /// By node: when its first run begins if nothing runs twice.
+    start: Vec<u64>,
+    pool: Vec<u32>,
+    place: Vec<u32>,
+    zombies: Vec<u32>,
+    price: Vec<Option<u64>>,
+    mark: Vec<u32>,
+    round: u32,
+    now: u32,
+    clock: u64,
+    mem: i64,
+    runs: Vec<u32>,
+}
+
+/// An op that waits for its inputs.
+struct Frame {
+    node: u32,
+    /// Inputs before this one are there.
+    next: usize,
+    /// Inputs that this frame has locked.
+    held: Vec<u32>,
+}
+
+impl<'t, 'g> Sim<'t, 'g> {
+    fn new(task: &'t Task<'g>, limit: i64, score: Score, most: u64) -> Self {
+        let values = task.size.len();
+        let mut state = vec![State::Unborn; values];
+        let mut mem = 0;
+        for value in (0..values).filter(|&value| task.maker[value] == NONE) {
+            let used = task.kept[value] || !task.readers.row(value).is_empty();
+            state[value] = if used { State::Here } else { State::Gone };
+            mem += if used { task.size[value] } else { 0 };
+        }
+        let mut deadline = task.deadline.clone();
+        for node in 0..task.nodes() {
+            for &value in task.reads.row(node) {
+                if task.again(value) {
+                    deadline[node] = deadline[node].min(deadline[task.maker[value as usize] as usize]);
+                }
+            }
+        }
+        let mut start = vec![0];
+        let mut total = 0u64;
+        for &cost in &task.cost {
+            total = total.saturating_add(cost);
+            start.push(total);
+        }
+        Sim {
+            task,
+            limit,
+            score,
+            most: total.saturating_mul(most),
+            state,
+            seen: vec![1; values],
+            locks: vec![0; values],
+            read: vec![0; values],
+            deadline,
+            start,
+            pool: Vec::new(),
+            place: vec![NONE; values],
+            zombies: Vec::new(),
+            price: vec![None; values],
+            mark: vec![0; values],
+            round: 0,
+            now: 0,
+            clock: 1,
+            mem,
+            runs: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, node: u32) -> Option<()> {
+        self.now = node;
+        self.make(node)?;
+        for &value in self.task.reads.row(node as usize) {
+            self.read[value as usize] += 1;
+        }
+        let operands = self.task.reads.row(node as usize).iter().chain(self.task.writes.row(node as usize));
+        for &value in operands {
+            self.release(value);
+        }
+        Some(())
+    }
+
+    /// Brings back every result.
+    fn finish(&mut self) -> Option<()> {
+        self.now = narrow(self.task.nodes());
+        for value in (0..self.state.len()).filter(|&value| self.task.kept[value]) {
+            if self.state[value] != State::Here {
+                self.make(self.task.maker[value])?;
+            }
+            self.lock(narrow(value));
+        }
+        Some(())
+    }
+
+    /// Whether a first run, or the end, will read `value`.
+    fn due(&self, value: u32) -> bool {
+        let readers = self.task.readers.row(value as usize).len();
+        self.task.kept[value as usize] || (self.read[value as usize] as usize) < readers
+    }
+
+    /// Runs `node` after whatever must be made again for it. Never recursive.
+    fn make(&mut self, node: u32) -> Option<()> {
+        let task = self.task;
+        let mut stack = vec![self.open(node)];
+        while let Some(frame) = stack.last_mut() {
+            let Some(&value) = task.reads.row(frame.node as usize).get(frame.next) else {
+                self.run(frame.node)?;
+                for value in std::mem::take(&mut frame.held) {
+                    self.unlock(value);
+                }
+                stack.pop();
+                continue;
+            };
+            match self.state[value as usize] {
+                State::Here => {
+                    frame.next += 1;
+                    if !frame.held.contains(&value) {
+                        frame.held.push(value);
+                        self.lock(value);
+                    }
+                }
+                State::Out if stack.len() <= task.nodes() => {
+                    let frame = self.open(task.maker[value as usize]);
+                    stack.push(frame);
+                }
+                State::Out | State::Unborn | State::Gone => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// A frame for `node`, with what is there of its inputs locked.
+    fn open(&mut self, node: u32) -> Frame {
+        let mut held = Vec::new();
+        for &value in self.task.reads.row(node as usize) {
+            self.seen[value as usize] = self.clock;
+            if self.state[value as usize] == State::Here {
+                self.lock(value);
+                held.push(value);
+            }
+        }
+        Frame { node, next: 0, held }
+    }
+
+    fn lock(&mut self, value: u32) {
+        self.locks[value as usize] += 1;
+        if self.place[value as usize] != NONE {
+            self.leave_pool(value);
+        }
+    }
+
+    fn unlock(&mut self, value: u32) {
+        let locks = &mut self.locks[value as usize];
+        *locks = locks.saturating_sub(1);
+        if *locks == 0 && self.state[value as usize] == State::Here {
+            self.enter_pool(value);
+        }
+    }
+
+    fn enter_pool(&mut self, value: u32) {
+        if self.task.again(value) && self.task.size[value as usize] > 0 && self.place[value as usize] == NONE
+        {
+            self.place[value as usize] = narrow(self.pool.len());
+            self.pool.push(value);
+        }
+    }
+
+    fn leave_pool(&mut self, value: u32) {
+        let place = std::mem::replace(&mut self.place[value as usize], NONE) as usize;
+        self.pool.swap_remove(place);
+        if let Some(&moved) = self.pool.get(place) {
+            self.place[moved as usize] = narrow(place);
+        }
+    }
+
+    fn run(&mut self, node: u32) -> Option<()> {
+        let task = self.task;
+        let at = node as usize;
+        let first = node == self.now;
+        let dies = |value: u32| {
+            let readers = task.readers.row(value as usize).len();
+            let last = self.read[value as usize] as usize + 1 >= readers && !task.kept[value as usize];
+            first && last && self.locks[value as usize] <= 1
+        };
+        let mut taken = 0;
+        let mut eaten = Vec::new();
+        task.each_taken(at, dies, |take| {
+            taken += task.size[take.output as usize];
+            if take.must {
+                eaten.push(take.input);
+            }
+        });
+        let writes = task.writes.row(at);
+        let new = writes.iter().filter(|&&value| self.state[value as usize] != State::Here);
+        let new: i64 = new.map(|&value| task.size[value as usize]).sum();
+        self.room(new + task.work[at] - taken)?;
+        self.clock = self.clock.saturating_add(task.cost[at]);
+        if self.clock > self.most {
+            return None;
+        }
+        self.runs.push(node);
+        for value in eaten {
+            if self.locks[value as usize] > 1 {
+                return None;
+            }
+            self.drop_value(value);
+        }
+        for &value in writes {
+            self.seen[value as usize] = self.clock;
+            if self.state[value as usize] != State::Here {
+                let again = self.state[value as usize] == State::Out;
+                self.state[value as usize] = State::Here;
+                self.mem += task.size[value as usize];
+                self.price[value as usize] = None;
+                if again {
+                    self.stale(value);
+                }
+                if self.locks[value as usize] == 0 {
+                    self.enter_pool(value);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Evicts until `need` more bytes fit.
+    fn room(&mut self, need: i64) -> Option<()> {
+        let mut swept = false;
+        while self.mem + need > self.limit {
+            if !swept {
+                swept = true;
+                self.sweep();
+                continue;
+            }
+            let victim = self.choose()?;
+            self.evict(victim);
+        }
+        Some(())
+    }
+
+    fn choose(&mut self) -> Option<u32> {
+        let mut best: Option<(f64, u32)> = None;
+        for at in 0..self.pool.len() {
+            let value = self.pool[at];
+            if !self.may_go(value) {
+                continue;
+            }
+            let score = self.score(value);
+            if best.is_none_or(|(least, _)| score < least) {
+                best = Some((score, value));
+            }
+        }
+        best.map(|(_, value)| value)
+    }
+
+    /// Whether `value` could be made again whenever it's needed.
+    fn may_go(&self, value: u32) -> bool {
+        let task = self.task;
+        let maker = task.maker[value as usize] as usize;
+        let deadline = self.deadline[maker];
+        let last = match task.readers.row(value as usize).last() {
+            _ if task.kept[value as usize] => NONE,
+            Some(&last) => last,
+            None => 0,
+        };
+        (deadline == NONE || last < deadline) && self.can_make(value)
+    }
+
+    fn can_make(&self, value: u32) -> bool {
+        let reads = self.task.reads.row(self.task.maker[value as usize] as usize);
+        reads.iter().all(|&read| self.state[read as usize] != State::Gone)
+    }
+
+    fn score(&mut self, value: u32) -> f64 {
+        let at = value as usize;
+        let price = match self.score.price {
+            Price::One => 1,
+            Price::Local => self.task.cost[self.task.maker[at] as usize],
+            Price::Ancestors | Price::Neighbours => match self.price[at] {
+                Some(price) => price,
+                None => {
+                    let price = self.closure(value);
+                    self.price[at] = Some(price);
+                    price
+                }
+            },
+        };
+        let age = match self.score.age {
+            Age::None => 1,
+            Age::Last => self.clock - self.seen[at],
+            Age::Next => {
+                let (now, end) =
+                    (self.start[(self.now as usize + 1).min(self.start.len() - 1)], self.start.len());
+                let next = self.task.readers.row(at).get(self.read[at] as usize);
+                let total = self.start[end - 1];
+                match next {
+                    Some(&node) => self.start[node as usize].saturating_sub(now) + 1,
+                    None if self.task.kept[at] => total.saturating_sub(now) + 1,
+                    None => total.saturating_sub(now) + total,
+                }
+            }
+        };
+        let size = if self.score.sized { self.task.size[at] as f64 } else { 1.0 };
+        // A zero price would hide all else.
+        (price as f64 + 1e-3) / (size * age as f64)
+    }
+
+    /// The run time of `value`'s op and of what is out around it.
+    fn closure(&mut self, value: u32) -> u64 {
+        self.round += 1;
+        let round = self.round;
+        let task = self.task;
+        let mut sum = task.cost[task.maker[value as usize] as usize];
+        let mut stack = vec![value];
+        self.mark[value as usize] = round;
+        while let Some(at) = stack.pop() {
+            let maker = task.maker[at as usize];
+            if maker == NONE {
+                continue;
+            }
+            for &read in task.reads.row(maker as usize) {
+                if self.state[read as usize] == State::Out && self.mark[read as usize] != round {
+                    self.mark[read as usize] = round;
+                    sum = sum.saturating_add(task.cost[task.maker[read as usize] as usize]);
+                    stack.push(read);
+                }
+            }
+        }
+        if self.score.price == Price::Neighbours {
+            stack.push(value);
+            while let Some(at) = stack.pop() {
+                for &reader in task.readers.row(at as usize) {
+                    for &child in task.writes.row(reader as usize) {
+                        if self.state[child as usize] == State::Out && self.mark[child as usize] != round {
+                            self.mark[child as usize] = round;
+                            sum = sum.saturating_add(task.cost[reader as usize]);
+                            stack.push(child);
+                        }
+                    }
+                }
+            }
+        }
+        sum
+    }
+
+    /// Forgets the prices that hang on whether `value` is out.
+    fn stale(&mut self, value: u32) {
+        if matches!(self.score.price, Price::One | Price::Local) {
+            return;
+        }
+        self.round += 1;
+        let round = self.round;
+        let task = self.task;
+        let mut stack = vec![value];
+        self.mark[value as usize] = round;
+        while let Some(at) = stack.pop() {
+            let mut touch = |near: u32, stack: &mut Vec<u32>| {
+                if std::mem::replace(&mut self.mark[near as usize], round) != round {
+                    match self.state[near as usize] {
+                        State::Out => stack.push(near),
+                        _ => self.price[near as usize] = None,
+                    }
+                }
+            };
+            let maker = task.maker[at as usize];
+            if maker != NONE {
+                for &read in task.reads.row(maker as usize) {
+                    touch(read, &mut stack);
+                }
+            }
+            for &reader in task.readers.row(at as usize) {
+                for &child in task.writes.row(reader as usize) {
+                    touch(child, &mut stack);
+                }
+            }
+        }
+    }
+
+    fn evict(&mut self, value: u32) {
+        if self.place[value as usize] != NONE {
+            self.leave_pool(value);
+        }
+        self.state[value as usize] = State::Out;
+        self.mem -= self.task.size[value as usize];
+        self.stale(value);
+    }
+
+    /// Ends `value`'s stay after its bytes were taken, or at its last use.
+    fn drop_value(&mut self, value: u32) {
+        if self.task.again(value) && self.can_make(value) {
+            self.evict(value);
+        } else {
+            if self.place[value as usize] != NONE {
+                self.leave_pool(value);
+            }
+            self.state[value as usize] = State::Gone;
+            self.mem -= self.task.size[value as usize];
+            self.lose(value);
+        }
+    }
+
+    /// What is out and hangs on `value`, which is gone, is gone too.
+    fn lose(&mut self, value: u32) {
+        let mut stack = vec![value];
+        while let Some(at) = stack.pop() {
+            for &reader in self.task.readers.row(at as usize) {
+                for &child in self.task.writes.row(reader as usize) {
+                    if self.state[child as usize] == State::Out {
+                        self.state[child as usize] = State::Gone;
+                        stack.push(child);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frees `value` if no first run reads it any more and nothing that is out hangs on it.
+    fn release(&mut self, value: u32) {
+        if self.state[value as usize] != State::Here || self.due(value) || self.locks[value as usize] > 0 {
+            return;
+        }
+        if (self.task.again(value) && self.can_make(value)) || !self.wanted(value) {
+            self.drop_value(value);
+        } else if !self.zombies.contains(&value) {
+            self.zombies.push(value);
+        }
+    }
+
+    fn sweep(&mut self) {
+        for value in std::mem::take(&mut self.zombies) {
+            self.release(value);
+        }
+    }
+
+    /// Whether something that is out and due needs `value` to be made again.
+    fn wanted(&mut self, value: u32) -> bool {
+        self.round += 1;
+        let round = self.round;
+        let task = self.task;
+        let mut stack = vec![value];
+        while let Some(at) = stack.pop() {
+            for &reader in task.readers.row(at as usize) {
+                for &child in task.writes.row(reader as usize) {
+                    let out = self.state[child as usize] == State::Out;
+                    if out && std::mem::replace(&mut self.mark[child as usize], round) != round {
+                        if self.due(child) || self.locks[child as usize] > 0 {
+                            return true;
+                        }
+                        stack.push(child);
+                    }
+                }
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,171 @@
+//! A schedule: which node runs when; what it takes; and its program.
+
+use memfit_ir::{BufferId, Bytes, Content, Nanos, Program, Step, ValueId};
+
+use super::Task;
+use super::task::{NONE, bytes, narrow};
+
+/// A sequence of runs of a task's nodes. First runs are in the order of the nodes; every read finds the latest
+/// run of the node that makes its value; a value is freed after its last use before it is made again.
+///
+/// So a schedule is a list of numbers and nothing else: what is freed, taken over in place and made again
+/// follows from it, and no other choice of frees for the same runs needs fewer bytes at any of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// Nodes of the task, in the order they run.
+    pub(super) runs: Vec<u32>,
+}
+
+/// What a schedule takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Largest sum of live bytes, each buffer rounded up to the alignment.
+    pub peak: Bytes,
+    /// Sum of the run times.
+    pub time: Nanos,
+}
+
+impl Schedule {
+    /// Every node once.
+    #[must_use]
+    pub fn plain(task: &Task<'_>) -> Schedule {
+        Schedule { runs: (0..narrow(task.nodes())).collect() }
+    }
+
+    /// Number of runs, first and later ones.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether nothing runs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// What it takes, or `None` if it is no schedule of `task`: a read finds nothing, an op runs again that
+    /// must not, or first runs are out of order. Time O(operands of all runs).
+    #[must_use]
+    pub fn cost(&self, task: &Task<'_>) -> Option<Cost> {
+        let mut time = 0u64;
+        let mut next = 0;
+        for &node in &self.runs {
+            time = time.checked_add(task.cost[node as usize])?;
+            if node == next {
+                next += 1;
+            } else if node > next || !task.repeats[node as usize] {
+                return None;
+            }
+        }
+        if next as usize != task.nodes() {
+            return None;
+        }
+        let mut peak = 0;
+        self.backward(task, |_, mem, _| peak = peak.max(mem))?;
+        let unused = |value: usize| {
+            task.maker[value] == NONE && !task.kept[value] && task.readers.row(value).is_empty()
+        };
+        if self.runs.is_empty() && !(0..task.size.len()).any(unused) {
+            return Some(Cost { peak: Bytes::ZERO, time: Nanos(time) }); // A program without steps.
+        }
+        peak = peak.max(task.sources);
+        Some(Cost { peak: bytes(task.constant + peak), time: Nanos(time) })
+    }
+
+    /// Walks the runs from the last to the first. Calls `visit` for each with its index, the live bytes
+    /// meanwhile (without the constant), and the table of values that are needed after it; operands of the
+    /// run are in the table as they are *after* the run. `None` if a read finds nothing.
+    fn backward(&self, task: &Task<'_>, mut visit: impl FnMut(usize, i64, &[bool])) -> Option<()> {
+        let mut needed = task.kept.clone();
+        let mut live: i64 = (0..needed.len()).filter(|&value| needed[value]).map(|v| task.size[v]).sum();
+        for (at, &node) in self.runs.iter().enumerate().rev() {
+            let node = node as usize;
+            let taken = task.taken(node, |value| !needed[value as usize]);
+            let (mut mem, mut before) = (live + task.work[node] - taken, live);
+            for &value in task.writes.row(node) {
+                let size = task.size[value as usize];
+                if needed[value as usize] { before -= size } else { mem += size }
+            }
+            for &value in task.reads.row(node) {
+                if !needed[value as usize] {
+                    mem += task.size[value as usize];
+                    before += task.size[value as usize];
+                } else if task.eater[value as usize] == narrow(node) {
+                    return None; // Read after it was mutated.
+                }
+            }
+            visit(at, mem, &needed);
+            for &value in task.writes.row(node) {
+                needed[value as usize] = false;
+            }
+            for &value in task.reads.row(node) {
+                needed[value as usize] = true;
+            }
+            live = before;
+        }
+        let missing = (0..needed.len()).any(|value| needed[value] && task.maker[value] != NONE);
+        (!missing).then_some(())
+    }
+
+    /// Live bytes during each run, the constant included. `None` if this is no schedule of `task`.
+    #[must_use]
+    pub fn profile(&self, task: &Task<'_>) -> Option<Vec<Bytes>> {
+        let mut profile = vec![Bytes::ZERO; self.runs.len()];
+        self.backward(task, |at, mem, _| profile[at] = bytes(task.constant + mem))?;
+        Some(profile)
+    }
+
+    /// The program: each run a compute step, each buffer freed right after its last use or taken over.
+    /// `None` if this is no schedule of `task`. Time O(operands of all runs).
+    #[must_use]
+    pub fn program(&self, task: &Task<'_>) -> Option<Program> {
+        self.cost(task)?;
+        // For each run, which of its operands end with it: reads first, then writes.
+        let mut dying: Vec<Vec<u32>> = vec![Vec::new(); self.runs.len()];
+        self.backward(task, |at, _, needed| {
+            let node = self.runs[at] as usize;
+            let operands = task.reads.row(node).iter().chain(task.writes.row(node));
+            dying[at] = operands.copied().filter(|&value| !needed[value as usize]).collect();
+        })?;
+        let graph = task.graph;
+        let mut program = Program::default();
+        let mut holder: Vec<Option<BufferId>> = vec![None; graph.value_count()];
+        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
+            let buffer = program.buffer(Content::Value(value), graph.value(value).size, None);
+            program.resident.push(buffer);
+            holder[value.index()] = Some(buffer);
+        }
+        let unused = |value: usize| task.readers.row(value).is_empty() && !task.kept[value];
+        for value in graph.value_ids().filter(|value| unused(value.index())) {
+            if let Some(buffer) = holder[value.index()].take() {
+                program.steps.push(Step::Free(buffer));
+            }
+        }
+        for (at, &node) in self.runs.iter().enumerate() {
+            let op = graph.op(task.order[node as usize]);
+            let reads: Option<Vec<BufferId>> = op.reads.iter().map(|value| holder[value.index()]).collect();
+            let mut over: Vec<(u32, u32)> = Vec::new();
+            let dies = |value: u32| dying[at].contains(&value);
+            task.each_taken(node as usize, dies, |take| over.push((take.output, take.input)));
+            let mut writes = Vec::with_capacity(op.writes.len());
+            for &value in op.writes {
+                let taken = over.iter().find(|(output, _)| *output == value.0);
+                let taken = taken.and_then(|&(_, input)| holder[input as usize].take());
+                let buffer = program.buffer(Content::Value(value), graph.value(value).size, taken);
+                holder[value.index()] = Some(buffer);
+                writes.push(buffer);
+            }
+            let scratch =
+                (op.workspace > Bytes::ZERO).then(|| program.buffer(Content::Workspace, op.workspace, None));
+            let step = program.compute(task.order[node as usize], 0, reads?, writes, scratch);
+            program.steps.push(step);
+            for &value in &dying[at] {
+                if let Some(buffer) = holder[ValueId(value).index()].take() {
+                    program.steps.push(Step::Free(buffer));
+                }
+            }
+        }
+        Some(program)
+    }
+}

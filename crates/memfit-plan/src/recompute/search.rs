@@ -1,0 +1,362 @@
+//! Local search over schedules: runs come and go, one small change after another.
+//!
+//! Simulated annealing (Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", Science 220,
+//! 1983) on run time plus a price for bytes above the limit; the price rises while the search is above and
+//! falls while it is below (strategic oscillation, Glover 1989). Changes: a value is made again before one of
+//! its uses, with as much of what that needs as chance says; a later run goes; both at once; a later run moves.
+//! All work is counted in changes, none in seconds. No guarantee but the start's quality.
+
+use super::state::{RunId, State};
+use super::task::NONE;
+use super::{Schedule, Task};
+
+/// xorshift64*: small, seeded, the same everywhere.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random((seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD134_2543_DE82_EF95) | 1)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Uniform below `limit`, 0 where that is 0.
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        let high = u128::from(self.next()) * (limit as u128);
+        usize::try_from(high >> 64).unwrap_or(0)
+    }
+
+    /// Uniform in [0, 1).
+    pub(super) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// What one change did, to be taken back in reverse.
+#[derive(Clone, Copy, Debug)]
+enum Done {
+    Inserted(RunId),
+    Removed { node: u32, position: usize },
+}
+
+/// How long and from where.
+#[derive(Clone, Copy)]
+pub(super) struct Effort<'a> {
+    /// Changes to try.
+    pub(super) changes: usize,
+    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+pub(super) struct Search<'t, 'g> {
+    pub(super) state: State<'t, 'g>,
+    task: &'t Task<'g>,
+    random: Random,
+    /// Values that can be made again and take bytes.
+    movable: Vec<u32>,
+    log: Vec<Done>,
+    base: f64,
+}
+
+/// The most runs that one change inserts.
+const CHAIN: usize = 64;
+
+impl<'t, 'g> Search<'t, 'g> {
+    pub(super) fn new(task: &'t Task<'g>, start: &Schedule, limit: i64, seed: u64) -> Option<Self> {
+        let state = State::new(task, start, limit)?;
+        let movable = (0..task.size.len())
+            .map(super::task::narrow)
+            .filter(|&value| task.again(value) && task.size[value as usize] > 0);
+        let base = task.base_time().0.max(1) as f64;
+        let movable = movable.collect();
+        Some(Search { state, task, random: Random::new(seed), movable, log: Vec::new(), base })
+    }
+
+    /// Anneals. `found` gets each schedule within the limit that is faster than all before it and than `best`.
+    pub(super) fn anneal(&mut self, effort: Effort<'_>, best: u64, mut found: impl FnMut(&State<'t, 'g>)) {
+        if self.movable.is_empty() {
+            return;
+        }
+        let mut best = best;
+        let mean = self.base / self.task.nodes().max(1) as f64 / self.base;
+        let (hot, cold) = (mean * 0.5, mean * 0.002);
+        let unit = (self.peak_limit()).max(1.0);
+        let mut price = 0.3 / unit;
+        let mut energy = self.energy(price);
+        let mut within = 0usize;
+        if self.state.over == 0 && self.state.cost < best {
+            best = self.state.cost;
+            found(&self.state);
+        }
+        for change in 0..effort.changes {
+            if change % 64 == 0 {
+                if (effort.stop)() {
+                    break;
+                }
+                if change > 0 {
+                    // A third of the time within the limit is enough.
+                    price *= if within < 16 { 1.1 } else { 0.92 };
+                    price = price.clamp(1e-3 / unit, 1e4 / unit);
+                    energy = self.energy(price);
+                    within = 0;
+                }
+            }
+            let progress = change as f64 / effort.changes as f64;
+            let heat = hot * (cold / hot).powf(progress);
+            self.log.clear();
+            let right = self.change();
+            let after = self.energy(price);
+            let keep = right && (after <= energy || self.random.unit() < ((energy - after) / heat).exp());
+            if keep {
+                energy = after;
+            } else {
+                self.take_back();
+            }
+            if self.state.over == 0 {
+                within += 1;
+                if keep && self.state.cost < best {
+                    best = self.state.cost;
+                    found(&self.state);
+                }
+            }
+        }
+    }
+
+    fn peak_limit(&self) -> f64 {
+        self.movable.iter().map(|&value| self.task.size[value as usize]).max().unwrap_or(1) as f64
+    }
+
+    fn energy(&self, price: f64) -> f64 {
+        self.state.cost as f64 / self.base + self.state.over as f64 * price
+    }
+
+    fn take_back(&mut self) {
+        while let Some(done) = self.log.pop() {
+            match done {
+                Done::Inserted(run) => {
+                    self.state.remove(run);
+                }
+                Done::Removed { node, position } => {
+                    self.state.insert(node, position);
+                }
+            }
+        }
+    }
+
+    /// One change; whether what comes out is a schedule.
+    fn change(&mut self) -> bool {
+        let extras = self.state.extra.len();
+        match self.random.below(if extras == 0 { 4 } else { 10 }) {
+            0..4 => self.make_again(),
+            4..7 => self.drop_one(),
+            7..9 => self.drop_one() && self.make_again(),
+            _ => self.shift(),
+        }
+    }
+
+    fn insert(&mut self, node: u32, position: usize) -> Option<RunId> {
+        if !self.state.in_time(node, position) {
+            return None;
+        }
+        let (run, right) = self.state.insert(node, position);
+        self.log.push(Done::Inserted(run));
+        right.then_some(run)
+    }
+
+    /// Makes a random value again right before one of its uses.
+    fn make_again(&mut self) -> bool {
+        let wanted = if self.state.over > 0 { 8 } else { 3 };
+        for _ in 0..wanted {
+            let value = self.movable[self.random.below(self.movable.len())];
+            let events = self.state.events(value);
+            if events.len() < 2 {
+                continue;
+            }
+            let index = 1 + self.random.below(events.len() - 1);
+            let events = self.state.events(value);
+            let (before, at) = (events[index - 1], events[index]);
+            let (from, to) = (self.state.position(before), self.state.position(at));
+            if self.state.defines(at, value) || to - from < 2 {
+                continue;
+            }
+            if self.state.over > 0 {
+                let probe = from + 1 + self.random.below(to - from - 1);
+                if !self.state.is_over(probe) && self.random.below(4) > 0 {
+                    continue;
+                }
+            }
+            let eager = [0.0, 0.3, 0.7, 1.0][self.random.below(4)];
+            return self.make_before(value, at, eager);
+        }
+        false
+    }
+
+    /// Makes `value` again right before `use_`; what that needs and is not live there is made again too with
+    /// probability `eager`, else kept until there.
+    fn make_before(&mut self, value: u32, use_: RunId, eager: f64) -> bool {
+        let mut todo = vec![(value, use_)];
+        let mut made = 0;
+        while let Some((value, before)) = todo.pop() {
+            made += 1;
+            if made > CHAIN {
+                return false;
+            }
+            let position = self.state.position(before);
+            let node = self.task.maker[value as usize];
+            if !self.state.in_time(node, position) {
+                return false;
+            }
+            let (run, right) = self.state.insert(node, position);
+            self.log.push(Done::Inserted(run));
+            let reads = self.task.reads.row(node as usize);
+            for &read in reads {
+                if !self.task.again(read) || self.state.events(read).is_empty() {
+                    continue;
+                }
+                let at = self.state.event_at(read, self.state.position(run));
+                let events = self.state.events(read);
+                let last = events[..at].last().copied();
+                // Read again later, or not, before it's made again: then it's live here anyway.
+                let live = events.get(at + 1).is_some_and(|&next| !self.state.defines(next, read));
+                let eaten = last.is_none_or(|last| {
+                    let eater = self.task.eater[read as usize];
+                    eater != NONE && self.state.node_of(last) == eater
+                });
+                let near = last.is_some_and(|last| self.state.position(last) + 1 >= self.state.position(run));
+                if eaten || (!live && !near && self.random.unit() < eager) {
+                    todo.push((read, run));
+                }
+            }
+            if !right && todo.is_empty() {
+                return false;
+            }
+        }
+        self.is_sound()
+    }
+
+    /// Whether what was inserted finds its inputs: only values that are mutated can fail.
+    fn is_sound(&self) -> bool {
+        self.log.iter().all(|done| {
+            let Done::Inserted(run) = *done else { return true };
+            let node = self.state.node_of(run) as usize;
+            let operands = self.task.reads.row(node).iter().chain(self.task.writes.row(node));
+            operands.copied().all(|value| self.is_found(value))
+        })
+    }
+
+    /// Whether every read of `value` finds it.
+    fn is_found(&self, value: u32) -> bool {
+        let eater = self.task.eater[value as usize];
+        if eater == NONE {
+            return true;
+        }
+        let mut here = self.task.maker[value as usize] == NONE;
+        for &run in self.state.events(value) {
+            if self.state.defines(run, value) {
+                here = true;
+            } else if !here {
+                return false;
+            } else if self.state.node_of(run) == eater {
+                here = false;
+            }
+        }
+        true
+    }
+
+    /// Removes a random later run, and the later runs that were there for it alone.
+    fn drop_one(&mut self) -> bool {
+        if self.state.extra.is_empty() {
+            return false;
+        }
+        let run = self.state.extra[self.random.below(self.state.extra.len())];
+        self.drop_run(run)
+    }
+
+    fn drop_run(&mut self, run: RunId) -> bool {
+        let mut todo = vec![run];
+        while let Some(run) = todo.pop() {
+            if !self.state.is_extra(run) {
+                continue;
+            }
+            let (node, position) = (self.state.node_of(run), self.state.position(run));
+            let right = self.state.remove(run);
+            self.log.push(Done::Removed { node, position });
+            if !right {
+                return false;
+            }
+            for &read in self.task.reads.row(node as usize) {
+                let at = self.state.event_at(read, position);
+                let makers = &self.state.events(read)[..at];
+                let maker = makers.iter().rev().copied().find(|&run| self.state.defines(run, read));
+                if let Some(maker) = maker.filter(|&maker| self.state.is_extra(maker) && self.is_idle(maker))
+                {
+                    todo.push(maker);
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether nothing reads what `run` makes.
+    fn is_idle(&self, run: RunId) -> bool {
+        let position = self.state.position(run);
+        self.task.writes.row(self.state.node_of(run) as usize).iter().all(|&value| {
+            let at = self.state.event_at(value, position) + 1;
+            self.state.events(value).get(at).is_none_or(|&next| self.state.defines(next, value))
+        })
+    }
+
+    /// Moves a random later run to another place between the events around it.
+    fn shift(&mut self) -> bool {
+        if self.state.extra.is_empty() {
+            return false;
+        }
+        let run = self.state.extra[self.random.below(self.state.extra.len())];
+        let (node, position) = (self.state.node_of(run), self.state.position(run));
+        let (mut low, mut high) = (node as usize + 1, self.state.len() - 1);
+        for &value in self.task.writes.row(node as usize) {
+            let at = self.state.event_at(value, position);
+            let events = self.state.events(value);
+            if events.get(at) != Some(&run) {
+                continue;
+            }
+            if let Some(&before) = events[..at].last() {
+                low = low.max(self.state.position(before) + 1);
+            }
+            if let Some(&after) = events.get(at + 1) {
+                high = high.min(self.state.position(after) - 1);
+            }
+        }
+        if high <= low {
+            return false;
+        }
+        if !self.state.remove(run) {
+            self.log.push(Done::Removed { node, position });
+            return false;
+        }
+        self.log.push(Done::Removed { node, position });
+        let target = low + self.random.below(high - low + 1);
+        self.insert(node, target.min(self.state.len() - 1)).is_some()
+    }
+
+    /// Removes later runs, dearest first, for as long as the limit holds.
+    pub(super) fn prune(&mut self) {
+        let mut runs: Vec<RunId> = self.state.extra.clone();
+        runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.node_of(run) as usize]), run));
+        let over = self.state.over;
+        for run in runs {
+            if !self.state.is_extra(run) {
+                continue;
+            }
+            self.log.clear();
+            if !self.drop_run(run) || self.state.over > over {
+                self.take_back();
+            }
+        }
+    }
+}

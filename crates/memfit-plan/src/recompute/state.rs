@@ -1,0 +1,356 @@
+//! A schedule that is being changed run by run, with its memory profile kept up to date.
+//!
+//! The profile is a flat array over positions, not a segment tree: a run that comes or goes moves all
+//! positions after it, a range is a few hundred adjacent numbers, and the sum of what exceeds the limit,
+//! which the search steers by, needs every one of them anyway. Inserting or removing a run takes O(positions
+//! between the uses of its operands).
+
+use super::task::{NONE, narrow};
+use super::{Schedule, Task};
+
+/// A run's name, which stays while others come and go: below the number of nodes the first runs, then the
+/// end, then later runs.
+pub(super) type RunId = u32;
+
+/// See the head of the file.
+pub(super) struct State<'t, 'g> {
+    pub(super) task: &'t Task<'g>,
+    limit: i64,
+    /// Runs by position; the last one is the end, which reads all results.
+    seq: Vec<RunId>,
+    pos: Vec<u32>,
+    node: Vec<u32>,
+    /// Runs that are not first ones, in no order, and where each is in that list.
+    pub(super) extra: Vec<RunId>,
+    slot: Vec<u32>,
+    unused: Vec<RunId>,
+    /// By value: runs that define or read it, by position. Empty where the value needs no bytes.
+    events: Vec<Vec<RunId>>,
+    tracked: Vec<bool>,
+    results: Vec<u32>,
+    mem: Vec<i64>,
+    /// Sum over positions of the bytes above the limit.
+    pub(super) over: i64,
+    /// Sum of run times.
+    pub(super) cost: u64,
+    values: Vec<u32>,
+    takers: Vec<RunId>,
+}
+
+impl<'t, 'g> State<'t, 'g> {
+    /// `None` for sizes whose sums are beyond measure, and for what is no schedule.
+    pub(super) fn new(task: &'t Task<'g>, schedule: &Schedule, limit: i64) -> Option<Self> {
+        let cost = schedule.cost(task)?;
+        let nodes = task.nodes();
+        let most: i64 = task.size.iter().chain(&task.work).try_fold(0i64, |a, &b| a.checked_add(b))?;
+        most.checked_mul(i64::try_from(nodes + 1).ok()?.checked_mul(64)?)?;
+        let values = task.size.len();
+        let tracked = (0..values)
+            .map(|v| task.size[v] > 0 || (task.eater[v] != NONE && task.again(narrow(v))))
+            .collect::<Vec<bool>>();
+        let results = (0..values).filter(|&v| task.kept[v] && tracked[v]).map(narrow).collect();
+        let mut state = State {
+            task,
+            limit,
+            seq: Vec::new(),
+            pos: vec![0; nodes + 1],
+            node: (0..=narrow(nodes)).collect(),
+            extra: Vec::new(),
+            slot: vec![NONE; nodes + 1],
+            unused: Vec::new(),
+            events: vec![Vec::new(); values],
+            tracked,
+            results,
+            mem: Vec::new(),
+            over: 0,
+            cost: cost.time.0,
+            values: Vec::new(),
+            takers: Vec::new(),
+        };
+        let mut first = vec![true; nodes];
+        for &node in &schedule.runs {
+            let run =
+                if std::mem::replace(&mut first[node as usize], false) { node } else { state.name(node) };
+            state.append(run);
+        }
+        state.append(narrow(nodes));
+        state.mem = vec![0; state.seq.len()];
+        for value in 0..values {
+            state.contribute(narrow(value), 1);
+        }
+        for at in 0..state.seq.len() {
+            let run = state.seq[at];
+            let more = state.scratch(run) - state.taken(run);
+            state.mem[at] += more;
+        }
+        state.over = state.mem.iter().map(|&mem| (mem - limit).max(0)).sum();
+        Some(state)
+    }
+
+    fn append(&mut self, run: RunId) {
+        self.pos[run as usize] = narrow(self.seq.len());
+        self.seq.push(run);
+        let node = self.node[run as usize];
+        for at in 0..self.operand_count(node) {
+            let value = self.operand(node, at);
+            if self.tracked[value as usize] {
+                self.events[value as usize].push(run);
+            }
+        }
+    }
+
+    fn name(&mut self, node: u32) -> RunId {
+        let run = match self.unused.pop() {
+            Some(run) => run,
+            None => {
+                self.node.push(node);
+                self.pos.push(0);
+                self.slot.push(NONE);
+                narrow(self.node.len() - 1)
+            }
+        };
+        self.node[run as usize] = node;
+        self.slot[run as usize] = narrow(self.extra.len());
+        self.extra.push(run);
+        run
+    }
+
+    pub(super) fn schedule(&self) -> Schedule {
+        let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run as usize]);
+        Schedule { runs: runs.collect() }
+    }
+
+    pub(super) fn position(&self, run: RunId) -> usize {
+        self.pos[run as usize] as usize
+    }
+
+    pub(super) fn node_of(&self, run: RunId) -> u32 {
+        self.node[run as usize]
+    }
+
+    pub(super) fn events(&self, value: u32) -> &[RunId] {
+        &self.events[value as usize]
+    }
+
+    pub(super) fn is_extra(&self, run: RunId) -> bool {
+        self.slot[run as usize] != NONE
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.seq.len()
+    }
+
+    pub(super) fn is_over(&self, position: usize) -> bool {
+        self.mem[position] > self.limit
+    }
+
+    /// Whether `run` defines `value`, else it reads it.
+    pub(super) fn defines(&self, run: RunId, value: u32) -> bool {
+        self.node[run as usize] == self.task.maker[value as usize]
+    }
+
+    /// Index in `events(value)` of the first event at or after `position`.
+    pub(super) fn event_at(&self, value: u32, position: usize) -> usize {
+        self.events[value as usize].partition_point(|&run| (self.pos[run as usize] as usize) < position)
+    }
+
+    fn operand_count(&self, node: u32) -> usize {
+        if node as usize == self.task.nodes() {
+            return self.results.len();
+        }
+        self.task.reads.row(node as usize).len() + self.task.writes.row(node as usize).len()
+    }
+
+    fn operand(&self, node: u32, at: usize) -> u32 {
+        if node as usize == self.task.nodes() {
+            return self.results[at];
+        }
+        let reads = self.task.reads.row(node as usize);
+        if at < reads.len() { reads[at] } else { self.task.writes.row(node as usize)[at - reads.len()] }
+    }
+
+    fn scratch(&self, run: RunId) -> i64 {
+        self.task.work.get(self.node[run as usize] as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes that the outputs of `run` take over.
+    fn taken(&self, run: RunId) -> i64 {
+        let node = self.node[run as usize] as usize;
+        if node == self.task.nodes() {
+            return 0;
+        }
+        self.task.taken(node, |value| {
+            let at = self.event_at(value, self.position(run)) + 1;
+            let events = self.events(value);
+            events.get(at).is_none_or(|&next| self.defines(next, value))
+        })
+    }
+
+    fn add(&mut self, from: usize, to: usize, bytes: i64) {
+        let limit = self.limit;
+        let mut over = 0;
+        for mem in &mut self.mem[from..=to] {
+            over -= (*mem - limit).max(0);
+            *mem += bytes;
+            over += (*mem - limit).max(0);
+        }
+        self.over += over;
+    }
+
+    /// Adds `sign` times the bytes of `value` to the profile; whether every read finds it.
+    fn contribute(&mut self, value: u32, sign: i64) -> bool {
+        let at = value as usize;
+        let bytes = sign * self.task.size[at];
+        let eater = self.task.eater[at];
+        let mut stay = (self.task.maker[at] == NONE).then_some((0, 0));
+        let mut right = true;
+        for index in 0..self.events[at].len() {
+            let run = self.events[at][index];
+            let now = self.position(run);
+            if self.defines(run, value) {
+                if let Some((from, to)) = stay {
+                    self.add(from, to, bytes);
+                }
+                stay = Some((now, now));
+                continue;
+            }
+            right &= stay.is_some();
+            let from = stay.map_or(now, |(from, _)| from);
+            if self.node[run as usize] == eater {
+                self.add(from, now, bytes);
+                stay = None;
+            } else {
+                stay = Some((from, now));
+            }
+        }
+        // A source that nothing reads is freed before the first run.
+        if let Some((from, to)) = stay.filter(|_| !self.events[at].is_empty()) {
+            self.add(from, to, bytes);
+        }
+        right
+    }
+
+    /// Takes what `node`'s operands add to the profile out of it. The operands are noted in `values`, the runs
+    /// whose takeovers may change in `takers`.
+    fn lift(&mut self, node: u32) {
+        self.values.clear();
+        self.takers.clear();
+        for at in 0..self.operand_count(node) {
+            let value = self.operand(node, at);
+            if self.tracked[value as usize] {
+                self.values.push(value);
+            }
+        }
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            for index in 0..self.events[value as usize].len() {
+                let run = self.events[value as usize][index];
+                let node = self.node[run as usize] as usize;
+                let may = |take: &super::task::Take| !take.must && take.input == value;
+                if node < self.task.nodes() && self.task.takes.row(node).iter().any(may) {
+                    self.takers.push(run);
+                }
+            }
+        }
+        self.takers.sort_unstable();
+        self.takers.dedup();
+        for at in 0..self.takers.len() {
+            let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
+            self.add(self.position(run), self.position(run), taken);
+        }
+        for at in 0..self.values.len() {
+            self.contribute(self.values[at], -1);
+        }
+    }
+
+    /// The opposite of `lift`, after the change.
+    fn settle(&mut self) -> bool {
+        let mut right = true;
+        for at in 0..self.values.len() {
+            right &= self.contribute(self.values[at], 1);
+        }
+        for at in 0..self.takers.len() {
+            let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
+            self.add(self.position(run), self.position(run), -taken);
+        }
+        right
+    }
+
+    /// Whether a later run of `node` may stand before `position` as far as what is mutated for good goes.
+    pub(super) fn in_time(&self, node: u32, position: usize) -> bool {
+        let deadline = self.task.deadline[node as usize];
+        deadline == NONE || position <= self.position(deadline)
+    }
+
+    /// Inserts a run of `node` before `position`. The second says whether every read still finds its value;
+    /// if not, take it back.
+    pub(super) fn insert(&mut self, node: u32, position: usize) -> (RunId, bool) {
+        self.lift(node);
+        // What is live across the gap, of all values that were not lifted.
+        let next = self.seq[position];
+        let mut live = self.mem[position] - self.scratch(next);
+        let next_node = self.node[next as usize];
+        if (next_node as usize) < self.task.nodes() {
+            for &value in self.task.writes.row(next_node as usize) {
+                if !self.values.contains(&value) {
+                    live -= self.task.size[value as usize];
+                }
+            }
+            if self.takers.binary_search(&next).is_err() {
+                live += self.taken(next);
+            }
+        }
+        let run = self.name(node);
+        self.seq.insert(position, run);
+        for (at, &run) in self.seq.iter().enumerate().skip(position) {
+            self.pos[run as usize] = narrow(at);
+        }
+        self.mem.insert(position, live);
+        self.over += (live - self.limit).max(0);
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            let index = self.event_at(value, position);
+            self.events[value as usize].insert(index, run);
+        }
+        self.cost += self.task.cost[node as usize];
+        let right = self.settle();
+        let own = self.scratch(run) - if self.takers.contains(&run) { 0 } else { self.taken(run) };
+        self.add(position, position, own);
+        (run, right)
+    }
+
+    /// Removes a run that is not a first one; whether every read still finds its value. Returns to the same
+    /// state if it is inserted at the same position.
+    pub(super) fn remove(&mut self, run: RunId) -> bool {
+        let (node, position) = (self.node[run as usize], self.position(run));
+        let own = self.scratch(run) - self.taken(run);
+        self.add(position, position, -own);
+        self.lift(node);
+        if let Ok(at) = self.takers.binary_search(&run) {
+            // Its own takeover was taken out already.
+            let taken = self.taken(run);
+            self.add(position, position, -taken);
+            self.takers.remove(at);
+        }
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            let index = self.event_at(value, position);
+            self.events[value as usize].remove(index);
+        }
+        self.over -= (self.mem[position] - self.limit).max(0);
+        self.mem.remove(position);
+        self.seq.remove(position);
+        for (at, &run) in self.seq.iter().enumerate().skip(position) {
+            self.pos[run as usize] = narrow(at);
+        }
+        let slot = self.slot[run as usize] as usize;
+        self.extra.swap_remove(slot);
+        if let Some(&moved) = self.extra.get(slot) {
+            self.slot[moved as usize] = narrow(slot);
+        }
+        self.slot[run as usize] = NONE;
+        self.unused.push(run);
+        self.cost -= self.task.cost[node as usize];
+        self.settle()
+    }
+}
