@@ -32,6 +32,15 @@ fn the_evaluator_equals_a_full_recount() {
 }
 
 #[test]
+fn absurd_alignments_do_not_wrap() {
+    let graph = order_graphs::random(3, 50);
+    let device = memfit_ir::Device { align: Bytes(1 << 63), ..device() };
+    for order in ORDERS {
+        assert!(Dependencies::of(&graph).allow(&order.order(&graph, &Context::new(&device))));
+    }
+}
+
+#[test]
 fn what_is_taken_back_was_as_it_was_run() {
     for seed in 1..500 {
         let graph = order_graphs::random(seed, 30);
@@ -68,14 +77,14 @@ fn every_order_takes_every_shape() {
         order_graphs::chain(0),
         order_graphs::chain(1),
         order_graphs::chain(100_000),
-        order_graphs::wide(20_000),
-        order_graphs::training(2_000),
-        order_graphs::tree(20_000, 1, false),
+        order_graphs::wide(10_000),
+        order_graphs::training(1_000),
+        order_graphs::tree(10_000, 1, false),
         order_graphs::tree(5_000, 1, true),
-        order_graphs::series_parallel(10_000, 1),
+        order_graphs::series_parallel(5_000, 1),
         order_graphs::alone(3_000),
         order_graphs::sources_only(),
-        order_graphs::random(4, 3_000),
+        order_graphs::random(4, 1_000),
     ];
     for graph in shapes {
         check(&graph, graph.name());

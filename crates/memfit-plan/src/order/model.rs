@@ -50,7 +50,13 @@ impl Model {
     /// as `in_place` says. Time and space O(ops + operands).
     #[must_use]
     pub fn new(graph: &Graph, align: Bytes, in_place: InPlace) -> Model {
-        let rounded = |bytes: Bytes| i64::try_from(bytes.round_up(align).0).unwrap_or(i64::MAX >> 1);
+        let all = graph.value_ids().map(|value| graph.value(value).size);
+        let all = all.chain(graph.op_ids().map(|op| graph.op(op).workspace));
+        let total: Bytes = all.map(|bytes| bytes.round_up(align)).sum();
+        // Sums must not wrap, not even where an absurd alignment makes every buffer absurdly large.
+        let count = index(graph.value_count() + graph.op_count() + 1);
+        let most = if total.0 < 1 << 62 { 1 << 62 } else { (1 << 62) / i64::from(count) };
+        let rounded = |bytes: Bytes| i64::try_from(bytes.round_up(align).0).unwrap_or(i64::MAX).min(most);
         let size: Vec<i64> = graph.value_ids().map(|value| rounded(graph.value(value).size)).collect();
         let kept: Vec<bool> = graph.value_ids().map(|value| graph.is_result(value)).collect();
         let mut reads = Csr::default();
