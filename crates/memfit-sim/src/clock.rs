@@ -1,0 +1,214 @@
+//! Time, event by event.
+
+use std::collections::VecDeque;
+
+use memfit_ir::{Bytes, Device, Link, Nanos, Program, Step};
+
+use crate::{Busy, Costs, Timeline};
+
+#[derive(Clone, Debug, Default)]
+struct Lane {
+    /// Its steps, in order.
+    steps: Vec<usize>,
+    next: usize,
+    /// The step it is in, and when that ends.
+    running: Option<(usize, u64)>,
+}
+
+/// A transfer that its queue has begun.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    step: usize,
+    /// Latency that is left, in ns.
+    wait: u64,
+    /// Bytes that are left.
+    left: f64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    waiting: VecDeque<usize>,
+    running: Option<Transfer>,
+}
+
+struct Clock<'a> {
+    program: &'a Program,
+    costs: &'a Costs,
+    device: &'a Device,
+    now: u64,
+    lanes: Vec<Lane>,
+    /// To the host, from the host.
+    queues: [Queue; 2],
+    done: Vec<bool>,
+    ran: Vec<bool>,
+}
+
+/// Fills everything of `timeline` that is counted in time.
+pub(crate) fn run(program: &Program, costs: &Costs, device: &Device, timeline: &mut Timeline) {
+    let count = (0..program.steps.len()).map(|at| usize::from(program.lane(at)) + 1).max().unwrap_or(1);
+    let mut clock = Clock {
+        program,
+        costs,
+        device,
+        now: 0,
+        lanes: vec![Lane::default(); count],
+        queues: [Queue::default(), Queue::default()],
+        done: vec![false; program.steps.len()],
+        ran: Vec::new(),
+    };
+    for at in 0..program.steps.len() {
+        clock.lanes[usize::from(program.lane(at))].steps.push(at);
+    }
+    timeline.busy = Busy { lanes: vec![Nanos::ZERO; count], ..Busy::default() };
+    loop {
+        while clock.issue(timeline) {}
+        let Some(next) = clock.next_event() else { break };
+        clock.advance(next, timeline);
+    }
+    timeline.time = Nanos(clock.now);
+    timeline.stuck = clock.done.iter().filter(|done| !**done).count();
+}
+
+impl Clock<'_> {
+    /// Lets every lane and queue begin what it can begin now; whether anything changed.
+    fn issue(&mut self, timeline: &mut Timeline) -> bool {
+        let mut changed = false;
+        for lane in 0..self.lanes.len() {
+            while self.lanes[lane].running.is_none() {
+                let Some(&at) = self.lanes[lane].steps.get(self.lanes[lane].next) else { break };
+                if !self.begin(lane, at, timeline) {
+                    break;
+                }
+                changed = true;
+                self.lanes[lane].next += 1;
+            }
+        }
+        for queue in 0..2 {
+            if self.queues[queue].running.is_none()
+                && let Some(step) = self.queues[queue].waiting.pop_front()
+            {
+                let bytes = self.bytes(step).0 as f64;
+                let wait = self.device.link.map_or(0, |link| link.latency.0);
+                self.queues[queue].running = Some(Transfer { step, wait, left: bytes });
+                timeline.steps[step].start = Nanos(self.now);
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Begins step `at` on `lane`; false if it must wait.
+    fn begin(&mut self, lane: usize, at: usize, timeline: &mut Timeline) -> bool {
+        timeline.steps[at].start = Nanos(self.now);
+        timeline.steps[at].end = Nanos(self.now);
+        let time = match self.program.steps[at] {
+            Step::Compute(ref compute) => {
+                let time = self.costs.of_step(compute);
+                let op = compute.op.index();
+                if self.ran.len() <= op {
+                    self.ran.resize(op + 1, false);
+                }
+                if std::mem::replace(&mut self.ran[op], true) {
+                    timeline.recompute_time = timeline.recompute_time + time;
+                    timeline.recomputes += 1;
+                }
+                time
+            }
+            Step::Encode { from, to } | Step::Decode { from, to } => {
+                let size = |buffer: memfit_ir::BufferId| self.program.buffers.get(buffer.index());
+                let bytes: Bytes = [from, to].into_iter().filter_map(size).map(|buffer| buffer.size).sum();
+                let rate = self.device.bandwidth * self.device.efficiency.1;
+                let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
+                Nanos::from_secs_f64(bytes.0 as f64 / rate).max(self.device.launch)
+            }
+            Step::Offload { .. } => {
+                self.queues[0].waiting.push_back(at);
+                return true;
+            }
+            Step::Fetch { .. } => {
+                self.queues[1].waiting.push_back(at);
+                return true;
+            }
+            Step::Await(step) if !self.done.get(step.index()).copied().unwrap_or(true) => return false,
+            Step::Free(_) | Step::Discard(_) | Step::Await(_) => {
+                self.done[at] = true;
+                return true;
+            }
+        };
+        let end = self.now.saturating_add(time.0);
+        timeline.busy.lanes[lane] = timeline.busy.lanes[lane] + time;
+        self.lanes[lane].running = Some((at, end));
+        true
+    }
+
+    fn bytes(&self, step: usize) -> Bytes {
+        match self.program.steps[step] {
+            Step::Offload { from: buffer, .. } | Step::Fetch { to: buffer, .. } => {
+                self.program.buffers.get(buffer.index()).map_or(Bytes::ZERO, |buffer| buffer.size)
+            }
+            _ => Bytes::ZERO,
+        }
+    }
+
+    /// Bytes per nanosecond in each direction, as things are now.
+    fn rates(&self) -> [f64; 2] {
+        let Some(Link { out_bandwidth, in_bandwidth, duplex_cap, .. }) = self.device.link else {
+            return [1.0; 2]; // No link, and still a transfer: 1 GB/s, for the judge knows no links.
+        };
+        let sane = |rate: f64| if rate.is_nan() || rate <= 0.0 { 1e9 } else { rate };
+        let mut rates = [sane(out_bandwidth) / 1e9, sane(in_bandwidth) / 1e9];
+        let cap = sane(duplex_cap) / 1e9;
+        let moves = |queue: &Queue| queue.running.is_some_and(|transfer| transfer.wait == 0);
+        if self.queues.iter().all(moves) && rates[0] + rates[1] > cap {
+            let share = cap / (rates[0] + rates[1]);
+            rates = [rates[0] * share, rates[1] * share];
+        }
+        rates
+    }
+
+    /// How long until something ends; `None` if nothing runs.
+    fn next_event(&self) -> Option<u64> {
+        let lanes = self.lanes.iter().filter_map(|lane| lane.running.map(|(_, end)| end - self.now));
+        let rates = self.rates();
+        let queues = self.queues.iter().zip(rates).filter_map(|(queue, rate)| {
+            let transfer = queue.running?;
+            if transfer.wait > 0 {
+                return Some(transfer.wait);
+            }
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+            Some((transfer.left / rate).ceil() as u64)
+        });
+        lanes.chain(queues).min()
+    }
+
+    fn advance(&mut self, by: u64, timeline: &mut Timeline) {
+        let rates = self.rates();
+        self.now = self.now.saturating_add(by);
+        for lane in &mut self.lanes {
+            if let Some((at, end)) = lane.running.filter(|&(_, end)| end <= self.now) {
+                lane.running = None;
+                self.done[at] = true;
+                timeline.steps[at].end = Nanos(end);
+            }
+        }
+        for (queue, (state, rate)) in self.queues.iter_mut().zip(rates).enumerate() {
+            let Some(transfer) = &mut state.running else { continue };
+            let busy = if queue == 0 { &mut timeline.busy.out } else { &mut timeline.busy.into };
+            *busy = *busy + Nanos(by);
+            if transfer.wait > 0 {
+                transfer.wait = transfer.wait.saturating_sub(by);
+                if transfer.wait > 0 || transfer.left > 0.0 {
+                    continue;
+                }
+            } else {
+                transfer.left -= rate * by as f64;
+            }
+            // A millionth of a byte is what rounding leaves.
+            if transfer.left <= 1e-6 {
+                self.done[transfer.step] = true;
+                timeline.steps[transfer.step].end = Nanos(self.now);
+                state.running = None;
+            }
+        }
+    }
+}
