@@ -73,7 +73,8 @@ pub(crate) struct MeansArgs {
     /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file
     #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
     pub(crate) device: String,
-    /// Strategy to use instead of the default: `order:NAME` or `place:NAME`; may be given several times
+    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME` or `place:NAME`; may be given
+    /// several times
     #[arg(long, value_name = "FAMILY:NAME")]
     pub(crate) strategy: Vec<String>,
     /// Order the ops run in, short for `--strategy order:NAME`
@@ -82,6 +83,12 @@ pub(crate) struct MeansArgs {
     /// Placer that chooses offsets, short for `--strategy place:NAME`
     #[arg(long, value_name = "NAME")]
     pub(crate) placer: Option<String>,
+    /// Run every op once, even if the step then does not fit
+    #[arg(long)]
+    pub(crate) no_recompute: bool,
+    /// Random ops may run again: the host replays the state of their generator
+    #[arg(long)]
+    pub(crate) replay_random: bool,
     /// Never put an output over an input unless the graph demands it
     #[arg(long)]
     pub(crate) no_in_place: bool,
@@ -100,6 +107,10 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Choose offsets for a list of buffers
     Place(PlaceArgs),
+    /// Show what every strategy makes of one budget
+    Compare(CompareArgs),
+    /// Show what each budget costs in time
+    Sweep(SweepArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(ExportArgs),
     /// List what memfit can do, with sources
@@ -126,6 +137,34 @@ pub(crate) struct PlanArgs {
     /// Write the plan to this file (`.json` or `.json.zst`); `-` for standard output
     #[arg(long, short, value_name = "PLAN", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) graph: GraphArgs,
+    /// Device memory the step may use, as for `memfit plan`
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(crate) budget: Option<Budget>,
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    pub(crate) graph: GraphArgs,
+    /// A budget to try; may be given several times [default: from the peak down to the floor]
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(crate) budget: Vec<Budget>,
+    /// Number of steps between the peak and the floor
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) points: u32,
+    #[command(flatten)]
+    pub(crate) means: MeansArgs,
+    /// Write the curve to this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -15,6 +15,7 @@ pub mod offsets;
 pub mod onnx;
 pub mod plan_json;
 pub mod simrd;
+pub mod svg;
 mod zst;
 
 pub use error::FormatError;

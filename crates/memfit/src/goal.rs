@@ -93,8 +93,13 @@ pub struct Goal {
     pub device: Device,
     /// Name of the order, see `memfit strategies`.
     pub order: String,
+    /// Name of the recomputation, which is asked only where keeping everything does not fit; `None`: every op
+    /// runs once, whatever the budget.
+    pub recompute: Option<String>,
     /// Name of the placer.
     pub placer: String,
+    /// Whether the host replays generator state, so that random ops may run again.
+    pub replays_random: bool,
     /// Whether an output may take over an input's bytes where the graph permits it but doesn't demand it.
     pub in_place: bool,
     /// Whether buffers that are not live together may share bytes.
@@ -113,7 +118,9 @@ impl Goal {
             budget,
             device,
             order: "best".to_owned(),
+            recompute: Some("best".to_owned()),
             placer: "best".to_owned(),
+            replays_random: false,
             in_place: true,
             co_share: true,
             seed: 0,
@@ -121,7 +128,8 @@ impl Goal {
         }
     }
 
-    /// The same goal with strategies as the command line names them: `order:NAME`, `place:NAME`.
+    /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
+    /// `place:NAME`.
     ///
     /// # Errors
     ///
@@ -129,12 +137,13 @@ impl Goal {
     pub fn with_strategy(mut self, strategy: &str) -> Result<Goal, Failure> {
         match strategy.split_once(':') {
             Some(("order", name)) => name.clone_into(&mut self.order),
+            Some(("recompute", name)) => self.recompute = Some(name.to_owned()),
             Some(("place", name)) => name.clone_into(&mut self.placer),
             _ => {
                 let message = format!("`{strategy}` is not a strategy");
                 return Err(Failure::usage(
                     message,
-                    "write `order:NAME` or `place:NAME`; `memfit strategies` lists them",
+                    "write `order:NAME`, `recompute:NAME` or `place:NAME`; `memfit strategies` lists them",
                 ));
             }
         }

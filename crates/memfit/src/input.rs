@@ -8,6 +8,9 @@ use memfit_ir::{Device, Graph, text};
 
 use crate::Failure;
 
+/// What a file compressed with Zstandard begins with.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
 /// How to read a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -22,7 +25,9 @@ pub struct Options {
 ///
 /// [`Failure::Input`] names the place in the file.
 pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
-    let bytes = &*unpack(bytes)?;
+    // A plain model may be larger than what a compressed file may unpack to: weights are skipped, not read.
+    let unpacked = if bytes.starts_with(&ZSTD) { unpack(bytes)? } else { bytes.into() };
+    let bytes = &*unpacked;
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_json = first == Some(&b'{');
     let is_text =

@@ -30,6 +30,7 @@ mod goal;
 pub mod input;
 mod pipeline;
 mod placing;
+mod sweep;
 
 pub use check::{check, check_text};
 pub use explain::{Explanation, explain};
@@ -38,6 +39,7 @@ pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal};
 pub use pipeline::{PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
+pub use sweep::{Outcome, compare, sweep};
 
 pub use memfit_formats as formats;
 pub use memfit_ir as ir;

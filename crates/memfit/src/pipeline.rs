@@ -1,4 +1,4 @@
-//! Goal → order → place → judge → [`Verified`].
+//! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Graph, InPlace, Limits, Nanos, OpId, Plan, Program, text};
@@ -6,6 +6,7 @@ use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::{PLACERS, Placement, Placer, Problem, Unplaced};
+use memfit_plan::recompute::{self, RECOMPUTES, Recompute, Task};
 use memfit_verify::{Verified, verify};
 
 use crate::failure::Infeasible;
@@ -63,6 +64,10 @@ pub struct Summary {
     pub time: Nanos,
     /// The same without memfit.
     pub base_time: Nanos,
+    /// Part of the step time in which ops run again.
+    pub recompute: Nanos,
+    /// No recomputation in this order and within the budget takes less than this.
+    pub time_bound: Nanos,
     /// Seconds of planning, the judge included.
     pub planning_seconds: f64,
 }
@@ -92,6 +97,12 @@ fn find_order(name: &str) -> Result<&'static dyn order::Order, Failure> {
     ORDERS.iter().copied().find(|order| order.info().name == name).ok_or_else(missing)
 }
 
+/// The recomputation called `name`.
+fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failure> {
+    let known = RECOMPUTES.iter().map(|strategy| strategy.info().name);
+    recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
+}
+
 /// The placer called `name`.
 pub(crate) fn find_placer(name: &str) -> Result<&'static dyn Placer, Failure> {
     let known = PLACERS.iter().map(|placer| placer.info().name);
@@ -104,12 +115,14 @@ fn unknown<'a>(family: &str, name: &str, known: impl Iterator<Item = &'a str>) -
     Failure::usage(format!("there is no {family} `{name}`"), format!("known: {}", known.join(", ")))
 }
 
-/// One way to run the step: an order, lowered to a program and placed.
+/// One way to run the step, placed.
 struct Candidate {
     program: Program,
     problem: Problem,
     item_of: Vec<usize>,
     placement: Placement,
+    time: Nanos,
+    time_bound: Nanos,
 }
 
 struct Planner<'a> {
@@ -126,13 +139,78 @@ impl Planner<'_> {
         Context { device, seed: *seed, stop: self.tools.stop, effort: *effort, enough }
     }
 
-    fn candidate(&self, order: &[OpId]) -> Result<Candidate, Failure> {
-        let in_place = if self.goal.in_place { InPlace::May } else { InPlace::Must };
-        let program = Program::in_order(self.graph, order, in_place);
+    fn in_place(&self) -> InPlace {
+        if self.goal.in_place { InPlace::May } else { InPlace::Must }
+    }
+
+    /// Every op once, in the first of `orders`; in a later one where the first fragments and that is lower.
+    fn keep_all(&self, orders: &[&[OpId]]) -> Result<Candidate, Failure> {
+        let mut best: Option<Candidate> = None;
+        for order in orders {
+            if best.as_ref().is_some_and(|best| best.placement.height <= best.problem.lower_bound()) {
+                break;
+            }
+            let program = Program::in_order(self.graph, order, self.in_place());
+            let candidate = self.place(program, Bytes::ZERO)?;
+            if best.as_ref().is_none_or(|best| candidate.placement.height < best.placement.height) {
+                best = Some(candidate);
+            }
+        }
+        best.ok_or_else(|| Failure::usage("there is no order to plan for", "this is a bug in memfit"))
+    }
+
+    fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
         let (problem, item_of) = Problem::of(self.graph, &program, &self.limits);
         (self.tools.progress)(self.placer.info().name);
-        let placement = place_with(self.placer, &problem, &self.context(Bytes::ZERO))?;
-        Ok(Candidate { program, problem, item_of, placement })
+        let placement = place_with(self.placer, &problem, &self.context(enough))?;
+        let time = step_time(self.graph, self.goal);
+        Ok(Candidate { program, problem, item_of, placement, time, time_bound: time })
+    }
+
+    /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
+    /// that may be enough.
+    fn recompute(
+        &self,
+        strategy: &dyn Recompute,
+        orders: &[&[OpId]],
+        budget: Bytes,
+    ) -> Result<Candidate, Bytes> {
+        let context = self.context(Bytes::ZERO);
+        let mut best: Option<Candidate> = None;
+        let mut needed = Bytes::MAX;
+        for order in orders {
+            (self.tools.progress)(strategy.info().name);
+            let task = Task::new(self.graph, order, self.in_place(), self.goal.replays_random, &context);
+            let place = |program: &Program| {
+                let placed = self.place(program.clone(), budget).ok()?;
+                Some((placed.placement.height, placed))
+            };
+            match recompute::fit(strategy, &task, budget, &context, place) {
+                Ok(fit) if best.as_ref().is_none_or(|best| fit.cost.time < best.time) => {
+                    best = Some(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed });
+                }
+                Ok(_) => {}
+                Err(infeasible) => needed = needed.min(infeasible.needed),
+            }
+        }
+        best.ok_or(needed)
+    }
+
+    /// The least budget that is known to be enough: `low` may be, `high` is.
+    fn least(&self, strategy: &dyn Recompute, orders: &[&[OpId]], low: Bytes, high: Bytes) -> Bytes {
+        let (mut low, mut high, mut budget) = (low, high, low);
+        for _ in 0..7 {
+            if budget >= high || (self.tools.stop)() {
+                break;
+            }
+            // A strategy's own idea of what it needs leaves out fragmentation, so it is put to the test.
+            match self.recompute(strategy, orders, budget) {
+                Ok(candidate) => high = candidate.placement.height,
+                Err(_) => low = budget,
+            }
+            budget = Bytes(low.0 + high.0.saturating_sub(low.0) / 2);
+        }
+        high
     }
 }
 
@@ -166,49 +244,59 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
     let align = goal.device.align;
     let floor = Floor::of(graph, align);
     let order = find_order(&goal.order)?;
+    let recomputation = goal.recompute.as_deref().map(find_recompute).transpose()?;
     let placer = find_placer(if goal.co_share { &goal.placer } else { "naive" })?;
     let mut limits = goal.device.limits();
     limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
+
+    limits.replays_random = goal.replays_random;
 
     let planner = Planner { graph, goal, tools, limits, placer };
     let given: Vec<OpId> = graph.op_ids().collect();
     let base = Profile::of(&Program::eager(graph), align).peak().0;
     (tools.progress)(order.info().name);
     let best = order.order(graph, &planner.context(Bytes::ZERO));
-    let mut chosen = planner.candidate(&best)?;
-    // An order with a smaller live peak may fragment more: the given one stays in the race.
-    if chosen.placement.height > chosen.problem.lower_bound() && best != given && goal.order == "best" {
-        let other = planner.candidate(&given)?;
-        if other.placement.height < chosen.placement.height {
-            chosen = other;
-        }
-    }
-    let Candidate { program, problem, item_of, placement } = chosen;
-
-    let unconstrained_peak = base.max(placement.height);
+    let orders: &[&[OpId]] = if goal.order == "best" && best != given { &[&best, &given] } else { &[&best] };
+    let mut chosen = planner.keep_all(orders)?;
+    // A share of the peak means the same to every strategy; only the default's own arena may raise it, so that
+    // all of the peak is always enough.
+    let is_default = goal.order == "best" && placer.info().name == "best";
+    let unconstrained_peak = if is_default { base.max(chosen.placement.height) } else { base };
     let budget = goal.budget.resolve(&goal.device, floor.bytes, unconstrained_peak);
-    if placement.height > budget {
-        return Err(Failure::Infeasible(Box::new(Infeasible {
-            budget,
-            needed: placement.height,
-            floor: floor.bytes,
-            proved: budget < floor.bytes,
-            witness: floor.witness(graph),
-        })));
+    let mut pass = format!("order:{}", order.info().name);
+    if chosen.placement.height > budget {
+        let keep_all = chosen.placement.height;
+        let found = recomputation.map(|strategy| (strategy, planner.recompute(strategy, orders, budget)));
+        chosen = match found {
+            Some((_, Ok(candidate))) => candidate,
+            other => {
+                let above = other.map(|(strategy, found)| (strategy, found.err().unwrap_or(floor.bytes)));
+                let needed = above.map_or(keep_all, |(strategy, least)| {
+                    planner.least(strategy, orders, least.max(floor.bytes), keep_all)
+                });
+                let proved = budget < floor.bytes;
+                let witness = floor.witness(graph);
+                let infeasible = Infeasible { budget, needed, floor: floor.bytes, proved, witness };
+                return Err(Failure::Infeasible(Box::new(infeasible)));
+            }
+        };
+        pass +=
+            &recomputation.map_or(String::new(), |strategy| format!("+recompute:{}", strategy.info().name));
     }
+    pass += &format!("+place:{}", placer.info().name);
+    let Candidate { program, problem, item_of, placement, time, time_bound } = chosen;
     let mut limits = planner.limits;
     limits.banks[0].capacity = budget;
     let live_peak = Profile::of(&program, align).peak().0;
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program, layout };
     (tools.progress)("verify");
-    let pass = format!("order:{}+place:{}", order.info().name, placer.info().name);
     let verified = verify(graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
         pass: pass.clone(),
         rejected,
         replay: text::print(Some(&limits), Some(graph), Some(&plan)),
     })?;
-    let time = step_time(graph, goal);
+    let base_time = step_time(graph, goal);
     let naive = Problem::of(graph, &Program::eager(graph), &limits).0.total();
     let summary = Summary {
         strategy: pass,
@@ -220,7 +308,9 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
         naive,
         persistent: floor.persistent,
         time,
-        base_time: time,
+        base_time,
+        recompute: Nanos(time.0.saturating_sub(base_time.0)),
+        time_bound,
         planning_seconds: (tools.now)() - started,
     };
     Ok(Planned { verified, limits, summary, problem })

@@ -8,6 +8,7 @@ mod export;
 mod place;
 mod plan;
 mod strategies;
+mod sweep;
 
 pub(crate) use export::Form;
 use memfit::{Budget, Goal};
@@ -25,6 +26,8 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Check(check) => check::run(check, output),
         Command::Explain(explain) => explain::run(explain, seed, output),
         Command::Place(place) => place::run(place, seed, output),
+        Command::Compare(compare) => sweep::run_compare(compare, seed, output),
+        Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),
         Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor => doctor::run(output),
@@ -40,6 +43,10 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
     }
     goal.order = means.order.clone().unwrap_or(goal.order);
     goal.placer = means.placer.clone().unwrap_or(goal.placer);
+    if means.no_recompute {
+        goal.recompute = None;
+    }
+    goal.replays_random = means.replay_random;
     goal.in_place = !means.no_in_place;
     goal.co_share = !means.no_co_share;
     goal.seed = seed;

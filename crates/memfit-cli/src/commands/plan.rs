@@ -63,7 +63,8 @@ fn object(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "time_ns": summary.time.0,
         "base_time_ns": summary.base_time.0,
         "overhead": overhead(summary),
-        "recompute_ns": 0,
+        "recompute_ns": summary.recompute.0,
+        "time_bound_ns": summary.time_bound.0,
         "offload_bytes": 0,
         "host_peak_bytes": 0,
         "planning_seconds": summary.planning_seconds,
@@ -117,10 +118,22 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
 }
 
 fn verdict(planned: &Planned) -> String {
-    let Summary { peak, budget, strategy, time, .. } = &planned.summary;
-    let saved = 1.0 - peak.ratio(planned.summary.naive);
+    let summary = &planned.summary;
+    let Summary { peak, budget, strategy, time, .. } = summary;
+    let saved = 1.0 - peak.ratio(summary.naive);
+    let slower = if summary.recompute.0 == 0 {
+        String::new()
+    } else {
+        let bound = summary.time_bound.0 as f64 / summary.base_time.0 as f64 - 1.0;
+        format!(
+            ", {:+.1} % ({} of ops run again; at least {:+.1} %)",
+            overhead(summary) * 100.0,
+            summary.recompute,
+            bound * 100.0
+        )
+    };
     format!(
-        "{} {strategy} fits: {peak} ({} B) of {budget}, {:.0} % below one buffer for each value; step {time}\n",
+        "{} {strategy} fits: {peak} ({} B) of {budget}, {:.0} % below one buffer for each value; step {time}{slower}\n",
         "verified:".green(),
         peak.0,
         saved * 100.0

@@ -4,14 +4,16 @@ use memfit::formats::device_toml;
 use memfit::strategies::Info;
 use memfit::strategies::order::ORDERS;
 use memfit::strategies::place::PLACERS;
+use memfit::strategies::recompute::RECOMPUTES;
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::output::{Output, table};
 
 pub(super) fn run(output: &Output) -> Result<(), Error> {
-    let families: [(&str, Vec<Info>); 2] = [
+    let families: [(&str, Vec<Info>); 3] = [
         ("order", ORDERS.iter().map(|order| order.info()).collect()),
+        ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
         ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
     ];
     if output.json {

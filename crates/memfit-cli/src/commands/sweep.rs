@@ -1,0 +1,127 @@
+//! `memfit sweep`: what each budget costs in time. `memfit compare`: what each strategy makes of one budget.
+
+use memfit::formats::svg::{Series, line_plot};
+use memfit::{Budget, Failure, Floor, Graph, Outcome, compare, sweep};
+use serde_json::{Value, json};
+
+use super::goal;
+use crate::args::{CompareArgs, SweepArgs};
+use crate::error::Error;
+use crate::files;
+use crate::output::{Output, clean, table};
+
+pub(super) fn run_compare(args: &CompareArgs, seed: u64, output: &Output) -> Result<(), Error> {
+    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let goal = goal(&args.means, args.budget.unwrap_or_default(), seed, output)?;
+    let outcomes = output.with_tools(|tools| compare(&graph, &goal, tools))?;
+    output.passes();
+    if output.json {
+        return output.object(&json!({
+            "schema": "memfit-compare/1",
+            "graph": graph.name(),
+            "budget": goal.budget.to_string(),
+            "rows": outcomes.iter().map(object).collect::<Vec<_>>(),
+        }));
+    }
+    output.print(&(head(&graph, &goal.budget.to_string()) + &rows("strategy", &outcomes)))
+}
+
+pub(super) fn run_sweep(args: &SweepArgs, seed: u64, output: &Output) -> Result<(), Error> {
+    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let goal = goal(&args.means, Budget::OfPeak(1.0), seed, output)?;
+    let budgets: Vec<Budget> = if args.budget.is_empty() {
+        let above = |step: u32| Budget::AboveFloor(1.0 - f64::from(step) / f64::from(args.points));
+        (0..=args.points).map(above).collect()
+    } else {
+        args.budget.clone()
+    };
+    let outcomes = output.with_tools(|tools| sweep(&graph, &goal, &budgets, tools))?;
+    output.passes();
+    if let Some(path) = &args.svg {
+        let fits = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
+        let points =
+            fits.map(|s| (s.budget.ratio(s.unconstrained_peak) * 100.0, overhead(s) * 100.0)).collect();
+        let series = Series { name: "memfit plan".to_owned(), points };
+        let plot = line_plot(graph.name(), "budget, % of the unconstrained peak", "extra time, %", &[series]);
+        files::write(path, plot.as_bytes())?;
+    }
+    if output.json {
+        let floor = Floor::of(&graph, goal.device.align);
+        return output.object(&json!({
+            "schema": "memfit-sweep/1",
+            "graph": graph.name(),
+            "floor_bytes": floor.bytes.0,
+            "rows": outcomes.iter().map(object).collect::<Vec<_>>(),
+        }));
+    }
+    output.print(&(head(&graph, "several") + &rows("budget", &outcomes)))
+}
+
+fn overhead(summary: &memfit::Summary) -> f64 {
+    if summary.base_time.0 == 0 { 0.0 } else { summary.time.0 as f64 / summary.base_time.0 as f64 - 1.0 }
+}
+
+fn head(graph: &Graph, budget: &str) -> String {
+    format!("{} · {} ops · budget {budget}\n\n", clean(graph.name()), graph.op_count())
+}
+
+fn object(outcome: &Outcome) -> Value {
+    let mut row = json!({"name": outcome.name, "planning_seconds": outcome.seconds});
+    match &outcome.result {
+        Ok(summary) => {
+            row["status"] = "fits".into();
+            row["strategy"] = summary.strategy.clone().into();
+            row["budget_bytes"] = summary.budget.0.into();
+            row["peak_bytes"] = summary.peak.0.into();
+            row["live_peak_bytes"] = summary.live_peak.0.into();
+            row["lower_bound_bytes"] = summary.lower_bound.0.into();
+            row["time_ns"] = summary.time.0.into();
+            row["base_time_ns"] = summary.base_time.0.into();
+            row["overhead"] = overhead(summary).into();
+            row["recompute_ns"] = summary.recompute.0.into();
+            row["verified"] = true.into();
+        }
+        Err(Failure::Infeasible(why)) => {
+            row["status"] = "infeasible".into();
+            row["budget_bytes"] = why.budget.0.into();
+            row["needed_bytes"] = why.needed.0.into();
+            row["proved"] = why.proved.into();
+            row["verified"] = false.into();
+        }
+        Err(failure) => {
+            row["status"] = "unsupported".into();
+            row["error"] = failure.to_string().into();
+            row["verified"] = false.into();
+        }
+    }
+    row
+}
+
+fn rows(first: &str, outcomes: &[Outcome]) -> String {
+    let rows = outcomes.iter().map(|outcome| {
+        let seconds = format!("{:.3} s", outcome.seconds);
+        match &outcome.result {
+            Ok(summary) => vec![
+                outcome.name.clone(),
+                summary.budget.to_string(),
+                summary.peak.to_string(),
+                format!("{:+.2} %", overhead(summary) * 100.0),
+                seconds,
+                "verified".to_owned(),
+            ],
+            Err(Failure::Infeasible(why)) => vec![
+                outcome.name.clone(),
+                why.budget.to_string(),
+                why.needed.to_string(),
+                String::new(),
+                seconds,
+                if why.proved { "proved not to fit" } else { "does not fit" }.to_owned(),
+            ],
+            Err(failure) => {
+                let why = failure.to_string();
+                vec![outcome.name.clone(), String::new(), String::new(), String::new(), seconds, why]
+            }
+        }
+    });
+    table(&[first, "budget", "needs", "extra time", "planning", ""], &[5], rows.collect())
+}
