@@ -243,10 +243,14 @@ pub(crate) fn place(
         item.from < item.until && item.size > Bytes::ZERO
     });
     let mut places = vec![Place::default(); problem.items.len()];
+    // What has no lifetime conflicts with nothing, but its bank must be as high as its end.
+    let mut least = 0;
     for index in idle {
         if let Some(pin) = pinned(index) {
             places[index as usize] = Place { bank: pin.bank, offset: pin.offset.unwrap_or_default() };
         }
+        let end = places[index as usize].offset + problem.items[index as usize].size;
+        least = least.max(end.round_up(problem.align()).0);
     }
     let mut waiting: Vec<u32> = pieces.iter().copied().filter(|&index| pinned(index).is_none()).collect();
     let (mut bound, mut reserved) = (0, 0);
@@ -257,7 +261,11 @@ pub(crate) fn place(
         members.sort_unstable();
         let capacity = problem.banks.get(bank).map_or(Bytes::MAX, |bank| bank.capacity);
         let enough = if banks == 1 { context.enough } else { capacity };
-        let arena = Arena::new(problem, bank, &members, enough);
+        let mut arena = Arena::new(problem, bank, &members, enough);
+        if banks == 1 {
+            arena.bound = arena.bound.max(least);
+            arena.enough = arena.enough.max(least);
+        }
         check_pins(&arena)?;
         let packing = pack(&arena)?;
         let limit = if banks == 1 { u64::MAX - 1 } else { capacity.0 };

@@ -35,4 +35,3 @@ impl Placer for Dive {
         })
     }
 }
-

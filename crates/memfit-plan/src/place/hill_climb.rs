@@ -61,11 +61,13 @@ impl HillClimb {
             }
             let before = |of: u32| -> Vec<u32> {
                 let meets = |other: u32| {
-                    arena.pieces[other as usize].meets(&arena.pieces[of as usize]) || arena.keeps_apart(of, other)
+                    arena.pieces[other as usize].meets(&arena.pieces[of as usize])
+                        || arena.keeps_apart(of, other)
                 };
                 order[..turn[of as usize]].iter().copied().filter(|&other| meets(other)).collect()
             };
-            let end = |index: u32| now.offsets[index as usize].saturating_add(arena.pieces[index as usize].size);
+            let end =
+                |index: u32| now.offsets[index as usize].saturating_add(arena.pieces[index as usize].size);
             let peak: Vec<u32> = order.iter().copied().filter(|&index| end(index) == now.height).collect();
             let Some(&touching) = peak.get(random.index(peak.len())) else { break };
             let first = before(touching);

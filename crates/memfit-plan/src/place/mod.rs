@@ -13,6 +13,7 @@ mod greedy_by_breadth;
 mod greedy_by_size;
 mod heap;
 mod hill_climb;
+pub mod lanes;
 mod largest_first;
 mod naive;
 mod plateau;

@@ -289,7 +289,7 @@ mod tests {
             let arena = Arena { pieces, load, ..Arena::default() };
             for order in Order::STATIC {
                 let order = order.sorted(&arena);
-                let slow = super::super::dive::dive(&arena, &order, &|| u64::MAX, &|| false);
+                let slow = super::super::descent::dive(&arena, &order, &|| u64::MAX, &|| false);
                 let fast = dive(&arena, &mut Tree::new(&arena), &order, &|| u64::MAX, &|| false);
                 assert_eq!(slow, fast);
             }

@@ -24,7 +24,9 @@ impl Placer for Stack {
     fn info(&self) -> Info {
         let (name, summary) = match self {
             Stack::BySize => ("stack-by-size", "largest first, on top of all placed conflicts, as TVM"),
-            Stack::ByConflicts => ("stack-by-conflicts", "most conflicts first, on top of all placed, as TVM"),
+            Stack::ByConflicts => {
+                ("stack-by-conflicts", "most conflicts first, on top of all placed, as TVM")
+            }
         };
         Info { name, summary, source: "Apache TVM, USMP greedy", year: 2021 }
     }

@@ -4,7 +4,9 @@ use memfit_ir::Bytes;
 use memfit_plan::Context;
 use memfit_plan::place::{PLACERS, Placer, Problem, Unplaced};
 
-use crate::support::{Random, bank, check, cut, device, item, pinned, problem, random, synth};
+use crate::support::{
+    Random, bank, brute_force, cases, check, cut, device, from_csv, item, pinned, problem, random, synth,
+};
 
 fn lays_out(placer: &dyn Placer, problem: &Problem, what: &str) -> Option<Bytes> {
     let device = device();
@@ -29,9 +31,11 @@ fn names_are_different() {
 
 #[test]
 fn every_placer_on_random_problems() {
-    for seed in 1..800 {
+    for seed in 1..cases(300) {
         let mut rng = Random::new(seed);
-        let (count, align) = (rng.below(40), [1, 1, 4, 512][usize::try_from(seed % 4).unwrap()]);
+        // Many small ones, where searches end soon, and some that they do not solve.
+        let count = if seed % 20 == 0 { rng.below(40) } else { rng.below(14) };
+        let align = [1, 1, 4, 512][usize::try_from(seed % 4).unwrap()];
         let problem = random(&mut rng, count, align);
         let heights: Vec<Bytes> = PLACERS
             .iter()
@@ -135,5 +139,99 @@ fn empty_and_huge_items_do_not_wrap() {
                 Err(_) => assert!(index >= 4, "{} on {index}", placer.info().name),
             }
         }
+    }
+}
+
+#[test]
+fn exact_and_best_equal_brute_force() {
+    let device = device();
+    for seed in 1..cases(1000) {
+        let mut rng = Random::new(seed);
+        let count = rng.below(9);
+        let problem = random(&mut rng, count, [1, 4][usize::try_from(seed % 2).unwrap()]);
+        let least = brute_force(&problem);
+        for placer in PLACERS.iter().filter(|placer| ["exact", "best"].contains(&placer.info().name)) {
+            let placement = placer.place(&problem, &Context::new(&device)).unwrap();
+            check(&problem, &placement).unwrap();
+            let name = placer.info().name;
+            assert_eq!(placement.height.0, least, "{name} on seed {seed}");
+            assert_eq!(placement.bound.0, least, "{name} proves it, seed {seed}");
+        }
+        for placer in PLACERS {
+            let placement = placer.place(&problem, &Context::new(&device)).unwrap();
+            assert!(placement.height.0 >= least && placement.bound.0 <= least, "{}", placer.info().name);
+        }
+    }
+}
+
+#[test]
+fn the_result_is_the_same_on_any_number_of_threads() {
+    let device = device();
+    let on = |threads: usize, problem: &Problem, placer: &dyn Placer| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| placer.place(problem, &Context::new(&device)).unwrap())
+    };
+    for problem in [cut(120, 5, 10), cut(60, 2, 0), synth(500, 3)] {
+        for placer in PLACERS {
+            let one = on(1, &problem, *placer);
+            assert_eq!(one, on(4, &problem, *placer), "{}", placer.info().name);
+            assert_eq!(one, on(3, &problem, *placer), "{}", placer.info().name);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_search_returns_its_best() {
+    let device = device();
+    let problem = cut(300, 7, 10);
+    let stop = || true;
+    let context = Context { stop: &stop, effort: u32::MAX, ..Context::new(&device) };
+    for placer in PLACERS {
+        let placement = placer.place(&problem, &context).unwrap();
+        check(&problem, &placement).unwrap();
+    }
+    // Under a limit, as much as the time allows.
+    let calls = std::sync::atomic::AtomicU32::new(0);
+    let stop = || calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 2000;
+    let context = Context { stop: &stop, effort: u32::MAX, ..Context::new(&device) };
+    let placement = PLACERS.last().unwrap().place(&problem, &context).unwrap();
+    check(&problem, &placement).unwrap();
+}
+
+#[test]
+fn a_height_that_is_enough_ends_the_search() {
+    let device = device();
+    let problem = cut(300, 7, 10);
+    let enough = Bytes((1 << 36) * 12 / 10);
+    let context = Context { enough, effort: u32::MAX, ..Context::new(&device) };
+    let placement = PLACERS.last().unwrap().place(&problem, &context).unwrap();
+    check(&problem, &placement).unwrap();
+    assert!(placement.height <= enough);
+}
+
+/// Needs `shared/data/placement` beside the repository.
+#[test]
+fn the_published_instances_are_solved() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/placement");
+    if !folder.is_dir() {
+        eprintln!("SKIPPED: {} is absent", folder.display());
+        return;
+    }
+    let device = device();
+    let capacity = Bytes(1 << 20);
+    for (name, enough) in [
+        ("B.1048576", capacity),
+        ("C.1048576", Bytes::ZERO),
+        ("F.1048576", capacity),
+        ("input.12", Bytes(12)),
+        ("G_1", Bytes::ZERO),
+        ("resnet50", Bytes::ZERO),
+    ] {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.csv"))).unwrap();
+        let problem = from_csv(&text);
+        let context = Context { enough, ..Context::new(&device) };
+        let placement = PLACERS.last().unwrap().place(&problem, &context).unwrap();
+        check(&problem, &placement).unwrap();
+        assert!(placement.height <= enough.max(problem.lower_bound()), "{name}");
     }
 }

@@ -18,8 +18,8 @@ use super::arena::{Arena, Does, Packing, place};
 use super::fit::{self, Gap};
 use super::rank::{Order, Random, noise};
 use super::{
-    HillClimb, Placement, Placer, Problem, RefCount, Stack, Unplaced, descent, exact,
-    greedy_by_breadth, greedy_by_size, heap, largest_first, push_down, size_or_duration_first,
+    HillClimb, Placement, Placer, Problem, RefCount, Stack, Unplaced, descent, exact, greedy_by_breadth,
+    greedy_by_size, heap, largest_first, push_down, size_or_duration_first,
 };
 use crate::{Context, Info};
 
@@ -89,11 +89,13 @@ impl Best {
             spent = spent.saturating_add(noisy_dives(arena, best, dives, &mut random, stop));
             if small {
                 let share = share.min(budget.saturating_sub(spent));
-                spent = spent.saturating_add(exact::improve(arena, best, share, random.below(1 << 60), context));
+                spent =
+                    spent.saturating_add(exact::improve(arena, best, share, random.below(1 << 60), context));
             }
             if arena.apart.rows() == 0 {
                 let share = share.min(budget.saturating_sub(spent));
-                spent = spent.saturating_add(windows::improve(arena, best, share, random.below(1 << 60), stop));
+                spent =
+                    spent.saturating_add(windows::improve(arena, best, share, random.below(1 << 60), stop));
             }
             share = share.saturating_mul(2);
         }

@@ -87,7 +87,12 @@ pub(crate) fn improve(
             }
             work += 20 * arena.len() as u64;
             let left = culprits_count(arena, &offsets, trial);
-            misses = if left < fewest { fewest = left; 0 } else { misses + 1 };
+            misses = if left < fewest {
+                fewest = left;
+                0
+            } else {
+                misses + 1
+            };
         }
     }
     work

@@ -99,7 +99,12 @@ pub(crate) struct Search<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Descend into the part of the top frame's latest placement.
-    Enter { part: (u32, u32), last: (u64, u32), split: usize, root: bool },
+    Enter {
+        part: (u32, u32),
+        last: (u64, u32),
+        split: usize,
+        root: bool,
+    },
     /// Try the next candidate of the top frame.
     Next,
     Done(bool),
@@ -107,7 +112,14 @@ enum State {
 
 impl<'a> Search<'a> {
     /// A search that has not started yet.
-    pub(crate) fn new(inst: &'a Instance, order: Order, capacity: u64, noise: Vec<u32>, blame: Vec<u64>, stairs: bool) -> Search<'a> {
+    pub(crate) fn new(
+        inst: &'a Instance,
+        order: Order,
+        capacity: u64,
+        noise: Vec<u32>,
+        blame: Vec<u64>,
+        stairs: bool,
+    ) -> Search<'a> {
         let n = inst.len();
         let sections = inst.members.len();
         let rest = inst.start.clone();
@@ -340,7 +352,9 @@ impl<'a> Search<'a> {
         let (lo, hi) = (inst.lo[piece as usize] as usize, inst.hi[piece as usize] as usize);
         let top = offset.saturating_add(size);
         let room = self.capacity.saturating_sub(top);
-        if let Some(at) = self.total[lo..hi].iter().position(|&total| top > self.capacity || total - size > room) {
+        if let Some(at) =
+            self.total[lo..hi].iter().position(|&total| top > self.capacity || total - size > room)
+        {
             self.blame[lo + at] += 1;
             return false;
         }
@@ -412,7 +426,8 @@ impl<'a> Search<'a> {
         let mut low = u64::MAX;
         for &other in self.inst.conflicts.row(piece as usize) {
             if !self.placed[other as usize] {
-                low = low.min(self.low[other as usize].max(offset).saturating_add(self.inst.size[other as usize]));
+                low = low
+                    .min(self.low[other as usize].max(offset).saturating_add(self.inst.size[other as usize]));
             }
         }
         if low.saturating_add(self.inst.size[piece as usize]) > self.capacity {
@@ -455,7 +470,9 @@ impl<'a> Search<'a> {
         if fits && self.stairs && most - floor > least.saturating_add(self.capacity - end) {
             self.work += 4 * active.len() as u64;
             self.stack.clear();
-            self.stack.extend(active.iter().map(|&piece| (self.low[piece as usize], self.inst.size[piece as usize])));
+            self.stack.extend(
+                active.iter().map(|&piece| (self.low[piece as usize], self.inst.size[piece as usize])),
+            );
             self.stack.sort_unstable();
             let top = self.stack.iter().fold(0u64, |top, &(low, size)| top.max(low).saturating_add(size));
             fits = top <= self.capacity;
@@ -467,9 +484,8 @@ impl<'a> Search<'a> {
     /// Moves `piece` behind the unplaced pieces of `section`.
     fn leave(&mut self, piece: u32, section: usize) {
         let inst = self.inst;
-        let slot = |piece: u32| {
-            inst.base[piece as usize] as usize + section - inst.lo[piece as usize] as usize
-        };
+        let slot =
+            |piece: u32| inst.base[piece as usize] as usize + section - inst.lo[piece as usize] as usize;
         self.active[section] -= 1;
         let (at, last) = (self.position[slot(piece)], self.active[section]);
         let members = &mut self.members[section];
