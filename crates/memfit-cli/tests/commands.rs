@@ -230,7 +230,11 @@ fn a_budget_below_the_floor_names_the_step() {
         0,
         "what is enough is enough"
     );
-    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", &(needed - 512).to_string()])), 1);
+    let keep_all = ["plan", GRAPH, "--no-recompute", "--json", "--budget"];
+    let needed =
+        self::object(&memfit(&[&keep_all[..], &["300MiB"]].concat()))["needed_bytes"].as_u64().unwrap();
+    assert_eq!(code(&memfit(&[&keep_all[..], &[&needed.to_string()]].concat())), 0);
+    assert_eq!(code(&memfit(&[&keep_all[..], &[&(needed - 512).to_string()]].concat())), 1);
 }
 
 #[test]
@@ -256,6 +260,35 @@ fn wrong_calls_end_with_a_next_step() {
         assert!(text.contains(part), "{args:?}: no `{part}` in: {text}");
         assert!(text.starts_with("error"), "{args:?}: {text}");
     }
+}
+
+#[test]
+fn half_the_memory_costs_time_and_says_how_much() {
+    let output = memfit(&["plan", GRAPH, "--budget", "50%", "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let object = object(&output);
+    let number = |key: &str| object[key].as_u64().unwrap();
+    assert!(number("peak_bytes") <= number("budget_bytes"));
+    assert!(number("budget_bytes") * 2 <= number("unconstrained_peak_bytes"));
+    assert!(number("recompute_ns") > 0);
+    assert_eq!(number("time_ns"), number("base_time_ns") + number("recompute_ns"));
+    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", "50%", "--no-recompute"])), 1);
+}
+
+#[test]
+fn compare_and_sweep_show_what_fits() {
+    let small = "crates/memfit-cli/src/commands/doctor.json";
+    let listed = object(&memfit(&["strategies", "--json"]))["strategies"].as_array().unwrap().len();
+    let compared = object(&memfit(&["compare", small, "--budget", "100%", "--json"]));
+    assert_eq!(compared["rows"].as_array().unwrap().len(), listed);
+    let scratch = Scratch::new("sweep");
+    let svg = scratch.file("curve.svg");
+    let swept = object(&memfit(&["sweep", GRAPH, "--points", "2", "--svg", &svg, "--json"]));
+    let rows = swept["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    assert_eq!((&rows[0]["status"], &rows[1]["status"]), (&"fits".into(), &"fits".into()));
+    assert!(rows[0]["overhead"].as_f64().unwrap() <= rows[1]["overhead"].as_f64().unwrap());
+    assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
 }
 
 #[test]
@@ -381,7 +414,18 @@ fn doctor_and_completions_work() {
 #[test]
 fn the_help_does_not_change_unnoticed() {
     let mut text = stdout(&memfit(&["--help"]));
-    for command in ["plan", "check", "explain", "place", "export", "strategies", "doctor", "completions"] {
+    for command in [
+        "plan",
+        "check",
+        "explain",
+        "place",
+        "compare",
+        "sweep",
+        "export",
+        "strategies",
+        "doctor",
+        "completions",
+    ] {
         text += &format!("\n# memfit {command} --help\n{}", stdout(&memfit(&[command, "--help"])));
     }
     insta::assert_snapshot!(text);
