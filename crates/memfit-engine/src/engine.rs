@@ -165,7 +165,7 @@ impl<H: Host> Engine<H> {
         self.host.allocate(Block { storage, offset: Bytes(offset), size });
         let now = self.state.now;
         let this = &mut self.state.storages[storage as usize];
-        (this.resident, this.offset, this.last_access) = (true, offset, now);
+        (this.resident, this.offset, this.last_access, this.role) = (true, offset, now, role);
         self.state.tensors[tensor as usize].defined = true;
         self.evictor.computed(&self.state, storage);
         if let Some(log) = &mut self.log {
@@ -278,8 +278,10 @@ impl<H: Host> Engine<H> {
                 Output::Fresh(size) => self.state.new_storage(size),
                 Output::InPlace(of) => {
                     let old = self.state.storage_of(call.reads[of].0);
-                    let size = self.state.storage(old).size;
-                    self.state.new_storage(Bytes(size))
+                    let (size, role) = (self.state.storage(old).size, self.state.storage(old).role);
+                    let new = self.state.new_storage(Bytes(size));
+                    self.state.storages[new as usize].role = role;
+                    new
                 }
                 Output::View(of) => self.state.storage_of(call.reads[of].0),
             };

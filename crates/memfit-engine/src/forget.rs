@@ -51,7 +51,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// `storage` can't be computed again from now on.
-    fn keep(&mut self, storage: u32) {
+    pub(crate) fn keep(&mut self, storage: u32) {
         self.state.leave_pool(storage);
         self.state.storages[storage as usize].evictable = false;
     }
@@ -68,6 +68,9 @@ impl<H: Host> Engine<H> {
                 continue;
             }
             let record = this.record;
+            if !others && self.state.storage(storage).resident {
+                self.evict(storage);
+            }
             self.state.tensors[tensor as usize].alive = false;
             self.state.storages[storage as usize].tensors.retain(|&other| other != tensor);
             if self.state.storage(storage).tensors.is_empty() {
@@ -89,9 +92,6 @@ impl<H: Host> Engine<H> {
 
     /// A storage without tensors leaves the tables.
     fn bury(&mut self, storage: u32) {
-        if self.state.storage(storage).resident {
-            self.evict(storage);
-        }
         self.pins.remove(&storage);
         self.waiting.retain(|&other| other != storage);
         self.state.storages[storage as usize].alive = false;

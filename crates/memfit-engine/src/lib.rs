@@ -17,4 +17,5 @@ pub use call::{Call, Dealloc, Output, Regeneration, TensorId};
 pub use engine::{Engine, Settings, Stats};
 pub use fault::{Fault, Holding, NoRoom, Why};
 pub use host::{Block, Host, HostError, Run, VirtualHost};
+pub use log::Recorded;
 pub use state::State;

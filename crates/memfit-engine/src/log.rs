@@ -1,23 +1,326 @@
-//! The log.
+//! The log: what the engine did, as a graph and a program over it that the judge can read.
 
-use memfit_ir::{Bytes, Role};
+use memfit_ir::{
+    BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec, Place, Plan,
+    Program, Reuse, Role, Step, ValueId, ValueSpec,
+};
 
+use crate::call::Output;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host};
-use crate::state::State;
+use crate::state::{NONE, State, next_index};
 
-pub(crate) struct Log {}
+/// A step that was run: what it computes, and how it was done.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// The calls, in their order. A view is a value of no bytes; who reads a view also reads its storage. What was
+    /// put in after the first call is made by an op `put` that runs once.
+    pub graph: Graph,
+    /// What ran, went and came back.
+    pub program: Program,
+    /// Where; `None` if the allocator gives no addresses.
+    pub layout: Option<Layout>,
+}
+
+impl Recorded {
+    /// The claim for a judge, if there are addresses.
+    #[must_use]
+    pub fn plan(&self) -> Option<Plan> {
+        let layout = self.layout.clone()?;
+        Some(Plan { graph: self.graph.digest(), program: self.program.clone(), layout })
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    values: Vec<ValueSpec>,
+    ops: Vec<OpSpec>,
+    /// For each value: the buffer it is in now; the version that was written over it.
+    holder: Vec<u32>,
+    next_version: Vec<u32>,
+    program: Program,
+    places: Vec<Place>,
+}
 
 impl Log {
-    pub(crate) fn put(&mut self, _state: &mut State, _tensor: u32, _role: Role) {}
-    pub(crate) fn compute(&mut self, _state: &mut State, _record: u32, _writes: &[Block], _workspace: Bytes) {
+    /// Number of calls so far.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
     }
-    pub(crate) fn free(&mut self, _state: &mut State, _storage: u32) {}
+
+    fn value(&mut self, size: u64, role: Role) -> u32 {
+        let index = next_index(self.values.len());
+        self.values.push(ValueSpec { name: format!("v{index}"), size: Bytes(size), role, ..ValueSpec::default() });
+        self.holder.push(NONE);
+        self.next_version.push(NONE);
+        index
+    }
+
+    fn buffer(&mut self, content: Content, size: Bytes, offset: Bytes, over: Option<BufferId>) -> BufferId {
+        self.places.push(Place { bank: 0, offset: if size == Bytes::ZERO { Bytes::ZERO } else { offset } });
+        self.program.buffer(content, size, over)
+    }
+
+    /// `tensor` is in memory without an op that makes it.
+    pub(crate) fn put(&mut self, state: &mut State, tensor: u32, role: Role) {
+        let storage = state.storage(state.storage_of(tensor));
+        let size = if storage.root == tensor { storage.size } else { 0 };
+        let offset = Bytes(storage.offset);
+        let source = self.ops.is_empty();
+        let role = if source && !role.is_source() { Role::Input } else { role };
+        let value = self.value(size, role);
+        let buffer = self.buffer(Content::Value(ValueId(value)), Bytes(size), offset, None);
+        if source {
+            self.program.resident.push(buffer);
+        } else {
+            let op = OpId::at(self.ops.len());
+            self.ops.push(OpSpec {
+                name: format!("put{}", op.0),
+                kind: "put".to_owned(),
+                time: Some(Nanos::ZERO),
+                effect: Effect::Once,
+                writes: vec![ValueId(value)],
+                ..OpSpec::default()
+            });
+            let step = self.program.compute(op, 0, [], [buffer], None);
+            self.program.steps.push(step);
+        }
+        let this = &mut state.tensors[tensor as usize];
+        (this.value, this.buffer) = (value, buffer.0);
+        self.holder[value as usize] = buffer.0;
+    }
+
+    /// `record` has run; nothing of it is booked yet.
+    pub(crate) fn compute(&mut self, state: &mut State, record: u32, kind: &str, writes: &[Block], workspace: Block) {
+        if state.record(record).runs == 1 {
+            self.enter(state, record, kind);
+        }
+        let this = state.record(record);
+        let op = OpId(this.op);
+        let (reads, values) = (self.operands(state, record), self.ops[op.index()].writes.clone());
+        let buffers: Vec<u32> = reads.iter().map(|&tensor| state.tensor(tensor).buffer).collect();
+        let this = state.record(record);
+        let (mut made, mut gone) = (Vec::with_capacity(writes.len()), Vec::new());
+        for (at, &value) in values.iter().enumerate() {
+            let size = self.values[value.index()].size;
+            let over = match this.outputs[at] {
+                Output::InPlace(of) => {
+                    let root = state.storage(state.storage_of(this.reads[of])).root;
+                    Some(BufferId(state.tensor(root).buffer))
+                }
+                _ => None,
+            };
+            let buffer = self.buffer(Content::Value(value), size, writes[at].offset, over);
+            made.push(buffer);
+        }
+        let scratch = (workspace.size > Bytes::ZERO)
+            .then(|| self.buffer(Content::Workspace, workspace.size, workspace.offset, None));
+        let step = self.program.compute(op, 0, buffers.into_iter().map(BufferId), made.iter().copied(), scratch);
+        self.program.steps.push(step);
+        let this = state.record(record);
+        let mut kept = Vec::new();
+        for (at, (&written, &buffer)) in this.writes.iter().zip(&made).enumerate() {
+            if let Output::InPlace(of) = this.outputs[at] {
+                gone.push(state.storage_of(this.reads[of]));
+            }
+            let there = written != NONE
+                && match this.outputs[at] {
+                    Output::View(_) => state.tensor(written).defined,
+                    _ => state.storage(state.storage_of(written)).resident,
+                };
+            if written == NONE || there {
+                self.program.steps.push(Step::Free(buffer));
+            } else {
+                kept.push((written, values[at], buffer));
+            }
+        }
+        for storage in gone {
+            self.leave(state, storage, false);
+        }
+        for (tensor, value, buffer) in kept {
+            state.tensors[tensor as usize].buffer = buffer.0;
+            self.holder[value.index()] = buffer.0;
+        }
+    }
+
+    /// The tensors read, and the root of each storage that is read through a view only.
+    fn operands(&self, state: &State, record: u32) -> Vec<u32> {
+        let mut reads = state.record(record).reads.clone();
+        for at in 0..reads.len() {
+            let root = state.storage(state.storage_of(reads[at])).root;
+            if !reads.contains(&root) {
+                reads.push(root);
+            }
+        }
+        reads
+    }
+
+    /// Adds the op of `record` and its values to the graph.
+    fn enter(&mut self, state: &mut State, record: u32, kind: &str) {
+        let operands = self.operands(state, record);
+        let reads: Vec<ValueId> = operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)).collect();
+        let (mut writes, mut reuses) = (Vec::new(), Vec::new());
+        for at in 0..state.record(record).writes.len() {
+            let this = state.record(record);
+            let (tensor, output) = (this.writes[at], this.outputs[at]);
+            let storage = state.storage(state.storage_of(tensor));
+            let value = match output {
+                Output::View(_) => self.value(0, Role::Activation),
+                Output::Fresh(_) => self.value(storage.size, Role::Activation),
+                Output::InPlace(of) => {
+                    let size = storage.size;
+                    let root = state.storage(state.storage_of(this.reads[of])).root;
+                    let input = state.tensor(root).value;
+                    let value = self.value(size, Role::Activation);
+                    self.next_version[input as usize] = value;
+                    reuses.push(Reuse { input: ValueId(input), output: ValueId(value), must: true });
+                    value
+                }
+            };
+            state.tensors[tensor as usize].value = value;
+            writes.push(ValueId(value));
+        }
+        let this = &mut state.records[record as usize];
+        let op = next_index(self.ops.len());
+        this.op = op;
+        self.ops.push(OpSpec {
+            name: format!("{kind}.{op}"),
+            kind: kind.to_owned(),
+            time: Some(Nanos(this.time)),
+            workspace: Bytes(this.workspace),
+            effect: this.effect,
+            reads,
+            writes,
+            reuses,
+            ..OpSpec::default()
+        });
+    }
+
+    /// The bytes of `storage` go.
+    pub(crate) fn free(&mut self, state: &mut State, storage: u32) {
+        self.leave(state, storage, true);
+    }
+
+    /// Ends the stays of the tensors of `storage`; that of the root only if nothing took its bytes over.
+    fn leave(&mut self, state: &mut State, storage: u32, root: bool) {
+        for at in 0..state.storage(storage).tensors.len() {
+            let tensor = state.storage(storage).tensors[at];
+            let is_root = state.storage(storage).root == tensor;
+            let this = &mut state.tensors[tensor as usize];
+            let buffer = std::mem::replace(&mut this.buffer, NONE);
+            if buffer == NONE {
+                continue;
+            }
+            self.holder[this.value as usize] = NONE;
+            if root || !is_root {
+                self.program.steps.push(Step::Free(BufferId(buffer)));
+            }
+        }
+    }
+
+    /// The graph, with `results` demanded.
+    fn graph(&mut self, results: &[u32]) -> Result<Graph, GraphError> {
+        // A persistent storage that the program has given up is an input.
+        for value in 0..self.values.len() {
+            let mut last = value;
+            while self.next_version[last] != NONE {
+                last = self.next_version[last] as usize;
+            }
+            if self.values[value].role.is_persistent() && self.holder[last] == NONE {
+                self.values[value].role = Role::Input;
+            }
+        }
+        let mut builder = GraphBuilder::new("recorded");
+        for value in self.values.drain(..) {
+            builder.value(value)?;
+        }
+        for op in self.ops.drain(..) {
+            builder.op(op)?;
+        }
+        for &value in results {
+            if self.next_version[value as usize] == NONE {
+                builder.result(ValueId(value))?;
+            }
+        }
+        builder.finish()
+    }
 }
 
 impl<H: Host> Engine<H> {
+    /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
     pub fn begin_step(&mut self) -> Result<(), Fault> {
+        self.log = None;
+        let held = self.restore_held()?;
+        let records: Vec<u32> = {
+            let mut records: Vec<u32> = self.state.tensors.iter().filter(|t| t.alive).map(|t| t.record).collect();
+            records.sort_unstable();
+            records.dedup();
+            records.into_iter().filter(|&record| record != NONE).collect()
+        };
+        for &tensor in &held {
+            let storage = self.state.storage_of(tensor);
+            self.keep(storage);
+        }
+        for record in records {
+            self.detach(record);
+        }
+        for tensor in 0..self.state.tensors.len() {
+            if self.state.tensors[tensor].alive {
+                self.collect(next_index(tensor));
+            }
+        }
+        let mut log = Log::default();
+        for tensor in 0..self.state.tensors.len() {
+            if self.state.tensors[tensor].alive {
+                let tensor = next_index(tensor);
+                let role = self.state.storage(self.state.storage_of(tensor)).role;
+                log.put(&mut self.state, tensor, role);
+            }
+        }
+        self.log = Some(log);
         Ok(())
+    }
+
+    /// Ends the log: everything the program holds is brought back, and is a result of the recorded step.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back; [`Fault::BadCall`] if there is no log.
+    pub fn end_step(&mut self) -> Result<Recorded, Fault> {
+        let held = self.restore_held()?;
+        let mut log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
+        let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
+        let graph = log.graph(&results).map_err(|error| Fault::BadCall(error.to_string()))?;
+        let layout = self.allocator.addresses().map(|_| Layout { places: log.places });
+        Ok(Recorded { graph, program: log.program, layout })
+    }
+
+    /// Brings back and locks what is held, then unlocks it.
+    fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
+        let all = 0..self.state.tensors.len();
+        let held: Vec<u32> = all
+            .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
+            .map(next_index)
+            .collect();
+        let mut locked = Vec::new();
+        let mut outcome = Ok(());
+        for &tensor in &held {
+            outcome = self.define(tensor);
+            if outcome.is_err() {
+                break;
+            }
+            let storage = self.state.storage_of(tensor);
+            self.lock(storage);
+            locked.push(storage);
+        }
+        for storage in locked {
+            self.unlock(storage);
+        }
+        outcome.map(|()| held)
     }
 }

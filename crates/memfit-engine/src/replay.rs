@@ -10,6 +10,7 @@ use crate::call::{Call, Output, TensorId};
 use crate::engine::{Engine, Settings, Stats};
 use crate::fault::Fault;
 use crate::host::VirtualHost;
+use crate::log::Recorded;
 
 /// One thing that a program did. Tensors are numbered in the order in which events make them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,6 +229,19 @@ pub fn replay(trace: &Trace, settings: Settings, limit: f64) -> Result<ReplayRep
         Err(fault) => return Err(fault),
     };
     Ok(ReplayReport { outcome, base, stats: engine.stats() })
+}
+
+/// Runs `trace` under `settings` and returns the log, with everything that is held at the end in memory together.
+///
+/// # Errors
+///
+/// Any [`Fault`].
+pub fn record(trace: &Trace, settings: Settings) -> Result<(Recorded, Stats), Fault> {
+    let settings = Settings { log: true, ..settings };
+    let mut engine = Engine::new(VirtualHost::default(), settings)?;
+    drive(&mut engine, trace)?;
+    let recorded = engine.end_step()?;
+    Ok((recorded, engine.stats()))
 }
 
 /// Hands `trace` to `engine`.

@@ -178,7 +178,7 @@ impl<H: Host> Engine<H> {
             }
         };
         self.ran(record, time);
-        self.settle(record, target, writes, workspace.size, fresh);
+        self.settle(record, target, writes, workspace, fresh);
         let patience = self.settings.patience;
         if self.stats.recompute_ns > patience.0 { Err(Fault::TooSlow(patience)) } else { Ok(()) }
     }
@@ -329,9 +329,10 @@ impl<H: Host> Engine<H> {
     }
 
     /// Books what a run has made: `target` last.
-    fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Bytes, fresh: &mut Vec<u32>) {
+    fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Block, fresh: &mut Vec<u32>) {
         if let Some(log) = &mut self.log {
-            log.compute(&mut self.state, record, writes, workspace);
+            let kind = self.state.record(record).kind;
+            log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
         }
         let count = self.state.record(record).writes.len();
         let last = self.state.record(record).writes.iter().position(|&written| written == target);

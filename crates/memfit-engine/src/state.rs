@@ -1,6 +1,6 @@
 //! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
 
-use memfit_ir::{Bytes, Effect};
+use memfit_ir::{Bytes, Effect, Role};
 
 use crate::call::Output;
 
@@ -58,6 +58,8 @@ pub(crate) struct Storage {
     /// How often it came back.
     pub(crate) recomputes: u32,
     pub(crate) root: u32,
+    /// What it is to the step, for what no op makes.
+    pub(crate) role: Role,
     /// Its tensors, the root first.
     pub(crate) tensors: Vec<u32>,
     pub(crate) parents: Vec<Link>,

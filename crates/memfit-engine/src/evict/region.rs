@@ -8,9 +8,16 @@ pub(crate) struct Walk {
     marks: Vec<u32>,
     epoch: u32,
     stack: Vec<u32>,
+    /// The most storages that a walk visits; 0 for no limit.
+    most: usize,
 }
 
 impl Walk {
+    /// Walks that visit at most `most` storages.
+    pub(crate) fn capped(most: usize) -> Walk {
+        Walk { most, ..Walk::default() }
+    }
+
     /// Starts a walk in which only `start` has been seen.
     pub(crate) fn begin(&mut self, state: &State, start: u32) {
         if self.epoch == u32::MAX {
@@ -39,9 +46,14 @@ impl Walk {
 
     fn reach(&mut self, state: &State, start: u32, up: bool) -> i128 {
         let mut sum = 0;
+        let mut visited = 0;
         self.stack.clear();
         self.stack.push(start);
         while let Some(at) = self.stack.pop() {
+            visited += 1;
+            if self.most > 0 && visited > self.most {
+                break;
+            }
             if up {
                 for next in state.parents(at) {
                     sum += self.visit(state, next);
