@@ -12,6 +12,7 @@ use memfit_ir::{
     ValueSpec,
 };
 use memfit_plan::Context;
+use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::recompute::{self, Recompute, Task, fit};
 
@@ -149,12 +150,14 @@ fn corpus(strategy: &dyn Recompute, only: &str) {
         let graph = graph_json::read(&bytes).unwrap();
         let device = device(512);
         let context = Context::new(&device);
-        let order: Vec<OpId> = graph.op_ids().collect();
         let started = cpu();
+        let order = ORDERS.last().unwrap().order(&graph, &context);
+        let ordering = cpu() - started;
         let task = Task::new(&graph, &order, InPlace::May, false, &context);
         let peak = task.reference();
         let floor = task.floor().0;
-        for percent in [75, 50, 25] {
+        for percent in [75, 50, 25, 10] {
+            let started = cpu();
             let budget = floor + Bytes((peak.0 - floor.0) / 100 * percent);
             let limits = Limits::arena(budget, device.align);
             let mut places = 0;
@@ -175,7 +178,7 @@ fn corpus(strategy: &dyn Recompute, only: &str) {
                     let verified = memfit_verify::verify(&graph, &limits, plan).unwrap();
                     let base = task.base_time().as_secs_f64();
                     println!(
-                        "{name:30} {:5} {:>9} {:>9} {percent}% {:>9} {:.4} {:.4} {:.3} {took:.1?} ({places} placed in {placing:.1?}) {}",
+                        "{name:30} {:5} {:>9} {:>9} {percent}% {:>9} {:.4} {:.4} {:.3} {took:.1?} ({places} placed in {placing:.1?}, ordered in {ordering:.1?}) {}",
                         graph.op_count(),
                         peak.to_string(),
                         floor.to_string(),

@@ -5,10 +5,11 @@ mod order_graphs;
 
 use memfit_ir::{Bytes, Device, Effect, Graph, InPlace, Limits, Nanos, OpId, Plan, Program, Step};
 use memfit_plan::Context;
+use memfit_plan::dependencies::Dependencies;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::recompute::{RECOMPUTES, Recompute, Schedule, Task, fit};
+use memfit_plan::recompute::{RECOMPUTES, Recompute, Schedule, Task, early, fit};
 use memfit_testkit::bytes::{Truth, check};
 use memfit_verify::verify;
 
@@ -45,7 +46,12 @@ fn the_plain_schedule_is_the_program_in_order() {
             for order in [given(&graph), ORDERS[1].order(&graph, &context)] {
                 let task = Task::new(&graph, &order, in_place, false, &context);
                 let plain = Schedule::plain(&task);
-                let program = Program::in_order(&graph, &order, in_place);
+                let early = early(&graph, &order, in_place, device.align);
+                assert!(Dependencies::of(&graph).allow(&early), "seed {seed}");
+                let program = Program::in_order(&graph, &early, in_place);
+                let given = Program::in_order(&graph, &order, in_place);
+                let peak = |program: &Program| Profile::of(program, device.align).peak().0;
+                assert!(peak(&program) <= peak(&given), "seed {seed}");
                 assert_eq!(plain.program(&task), Some(program.clone()), "seed {seed}");
                 let cost = plain.cost(&task).unwrap();
                 assert_eq!(cost.peak, Profile::of(&program, device.align).peak().0, "seed {seed}");

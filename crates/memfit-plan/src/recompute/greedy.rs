@@ -155,7 +155,7 @@ impl<'t, 'g> Sim<'t, 'g> {
         }
         Sim {
             task,
-            limit,
+            limit: limit - task.snapshots,
             score,
             most: total.saturating_mul(most),
             state,
@@ -213,7 +213,7 @@ impl<'t, 'g> Sim<'t, 'g> {
         let task = self.task;
         let mut stack = vec![self.open(node)];
         while let Some(frame) = stack.last_mut() {
-            let Some(&value) = task.reads.row(frame.node as usize).get(frame.next) else {
+            let Some(&value) = task.reads_of(frame.node, frame.node == self.now).get(frame.next) else {
                 self.run(frame.node)?;
                 for value in std::mem::take(&mut frame.held) {
                     self.unlock(value);
@@ -242,7 +242,7 @@ impl<'t, 'g> Sim<'t, 'g> {
     /// A frame for `node`, with what is there of its inputs locked.
     fn open(&mut self, node: u32) -> Frame {
         let mut held = Vec::new();
-        for &value in self.task.reads.row(node as usize) {
+        for &value in self.task.reads_of(node, node == self.now) {
             self.seen[value as usize] = self.clock;
             if self.state[value as usize] == State::Here {
                 self.lock(value);
@@ -296,15 +296,16 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut eaten = Vec::new();
         task.each_taken(at, dies, |take| {
             taken += task.size[take.output as usize];
-            if take.must {
+            if take.must && (first || !task.snapped.row(at).contains(&(take.input, take.output))) {
                 eaten.push(take.input);
             }
         });
-        let writes = task.writes.row(at);
+        let writes = task.writes_of(node, first);
         let new = writes.iter().filter(|&&value| self.state[value as usize] != State::Here);
         let new: i64 = new.map(|&value| task.size[value as usize]).sum();
-        self.room(new + task.work[at] - taken)?;
-        self.clock = self.clock.saturating_add(task.cost[at]);
+        self.room(new + task.work_of(node, first) - taken)?;
+        let cost = if first { task.cost[at] } else { task.cost_again[at] };
+        self.clock = self.clock.saturating_add(cost);
         if self.clock > self.most {
             return None;
         }
@@ -377,7 +378,7 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     fn can_make(&self, value: u32) -> bool {
-        let reads = self.task.reads.row(self.task.maker[value as usize] as usize);
+        let reads = self.task.reads_of(self.task.maker[value as usize], false);
         reads.iter().all(|&read| self.state[read as usize] != State::Gone)
     }
 
@@ -428,7 +429,7 @@ impl<'t, 'g> Sim<'t, 'g> {
             if maker == NONE {
                 continue;
             }
-            for &read in task.reads.row(maker as usize) {
+            for &read in task.reads_of(maker, false) {
                 if self.state[read as usize] == State::Out && self.mark[read as usize] != round {
                     self.mark[read as usize] = round;
                     sum = sum.saturating_add(task.cost[task.maker[read as usize] as usize]);
@@ -514,6 +515,9 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut stack = vec![value];
         while let Some(at) = stack.pop() {
             for &reader in self.task.readers.row(at as usize) {
+                if !self.task.reads_of(reader, false).contains(&at) {
+                    continue; // It reads a snapshot.
+                }
                 for &child in self.task.writes.row(reader as usize) {
                     if self.state[child as usize] == State::Out {
                         self.state[child as usize] = State::Gone;
@@ -550,6 +554,9 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut stack = vec![value];
         while let Some(at) = stack.pop() {
             for &reader in task.readers.row(at as usize) {
+                if !task.reads_of(reader, false).contains(&at) {
+                    continue;
+                }
                 for &child in task.writes.row(reader as usize) {
                     let out = self.state[child as usize] == State::Out;
                     if out && std::mem::replace(&mut self.mark[child as usize], round) != round {

@@ -8,6 +8,7 @@ mod best;
 mod bound;
 mod fit;
 mod greedy;
+mod lower;
 mod schedule;
 mod search;
 mod state;
@@ -16,7 +17,7 @@ mod task;
 pub use best::Best;
 pub use fit::{Rewritten, fit};
 pub use schedule::{Cost, Schedule};
-pub use task::Task;
+pub use task::{Task, early};
 
 use memfit_ir::{Bytes, Nanos, OpId};
 

@@ -1,8 +1,9 @@
 //! A schedule: which node runs when; what it takes; and its program.
 
-use memfit_ir::{BufferId, Bytes, Content, Nanos, Program, Step, ValueId};
+use memfit_ir::{Bytes, Csr, Nanos, Program};
 
 use super::Task;
+use super::lower::Lowering;
 use super::task::{NONE, bytes, narrow};
 
 /// A sequence of runs of a task's nodes. First runs are in the order of the nodes; every read finds the latest
@@ -50,12 +51,19 @@ impl Schedule {
     pub fn cost(&self, task: &Task<'_>) -> Option<Cost> {
         let mut time = 0u64;
         let mut next = 0;
+        let mut again = vec![false; task.nodes()];
         for &node in &self.runs {
-            time = time.checked_add(task.cost[node as usize])?;
+            let at = node as usize;
             if node == next {
                 next += 1;
-            } else if node > next || !task.repeats[node as usize] {
+                time = time.checked_add(task.cost[at])?;
+            } else if node > next || !task.repeats[at] {
                 return None;
+            } else {
+                time = time.checked_add(task.cost_again[at])?;
+                if !std::mem::replace(&mut again[at], true) {
+                    time = time.checked_add(task.cost_again[at] - task.cost[at])?; // Taking the snapshot.
+                }
             }
         }
         if next as usize != task.nodes() {
@@ -79,30 +87,43 @@ impl Schedule {
     fn backward(&self, task: &Task<'_>, mut visit: impl FnMut(usize, i64, &[bool])) -> Option<()> {
         let mut needed = task.kept.clone();
         let mut live: i64 = (0..needed.len()).filter(|&value| needed[value]).map(|v| task.size[v]).sum();
-        for (at, &node) in self.runs.iter().enumerate().rev() {
-            let node = node as usize;
+        let mut left = vec![0u32; task.nodes()];
+        for &node in &self.runs {
+            *left.get_mut(node as usize)? += 1;
+        }
+        let mut again = vec![false; task.nodes()];
+        for (at, &id) in self.runs.iter().enumerate().rev() {
+            let node = id as usize;
+            left[node] -= 1;
+            let first = left[node] == 0;
+            if !first && !std::mem::replace(&mut again[node], true) {
+                live += task.snapshot[node]; // Up to its last later run.
+            }
             let taken = task.taken(node, |value| !needed[value as usize]);
-            let (mut mem, mut before) = (live + task.work[node] - taken, live);
-            for &value in task.writes.row(node) {
+            let (mut mem, mut before) = (live + task.work_of(id, first) - taken, live);
+            for &value in task.writes_of(id, first) {
                 let size = task.size[value as usize];
                 if needed[value as usize] { before -= size } else { mem += size }
             }
-            for &value in task.reads.row(node) {
+            for &value in task.reads_of(id, first) {
                 if !needed[value as usize] {
                     mem += task.size[value as usize];
                     before += task.size[value as usize];
-                } else if task.eater[value as usize] == narrow(node) {
+                } else if task.eater[value as usize] == id {
                     return None; // Read after it was mutated.
                 }
             }
             visit(at, mem, &needed);
-            for &value in task.writes.row(node) {
+            for &value in task.writes_of(id, first) {
                 needed[value as usize] = false;
             }
-            for &value in task.reads.row(node) {
+            for &value in task.reads_of(id, first) {
                 needed[value as usize] = true;
             }
             live = before;
+            if first && again[node] {
+                live -= task.snapshot[node];
+            }
         }
         let missing = (0..needed.len()).any(|value| needed[value] && task.maker[value] != NONE);
         (!missing).then_some(())
@@ -122,50 +143,18 @@ impl Schedule {
     pub fn program(&self, task: &Task<'_>) -> Option<Program> {
         self.cost(task)?;
         // For each run, which of its operands end with it: reads first, then writes.
-        let mut dying: Vec<Vec<u32>> = vec![Vec::new(); self.runs.len()];
+        let mut pairs: Vec<(usize, u32)> = Vec::new();
         self.backward(task, |at, _, needed| {
             let node = self.runs[at] as usize;
-            let operands = task.reads.row(node).iter().chain(task.writes.row(node));
-            dying[at] = operands.copied().filter(|&value| !needed[value as usize]).collect();
+            let operands = task.reads.row(node).iter().chain(task.writes.row(node)).copied();
+            pairs.extend(operands.filter(|&value| !needed[value as usize]).map(|value| (at, value)));
         })?;
-        let graph = task.graph;
-        let mut program = Program::default();
-        let mut holder: Vec<Option<BufferId>> = vec![None; graph.value_count()];
-        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
-            let buffer = program.buffer(Content::Value(value), graph.value(value).size, None);
-            program.resident.push(buffer);
-            holder[value.index()] = Some(buffer);
-        }
-        let unused = |value: usize| task.readers.row(value).is_empty() && !task.kept[value];
-        for value in graph.value_ids().filter(|value| unused(value.index())) {
-            if let Some(buffer) = holder[value.index()].take() {
-                program.steps.push(Step::Free(buffer));
-            }
-        }
+        let dying = Csr::from_pairs(self.runs.len(), pairs.iter().copied());
+        let mut lowering = Lowering::new(task, &self.runs);
+        lowering.sources();
         for (at, &node) in self.runs.iter().enumerate() {
-            let op = graph.op(task.order[node as usize]);
-            let reads: Option<Vec<BufferId>> = op.reads.iter().map(|value| holder[value.index()]).collect();
-            let mut over: Vec<(u32, u32)> = Vec::new();
-            let dies = |value: u32| dying[at].contains(&value);
-            task.each_taken(node as usize, dies, |take| over.push((take.output, take.input)));
-            let mut writes = Vec::with_capacity(op.writes.len());
-            for &value in op.writes {
-                let taken = over.iter().find(|(output, _)| *output == value.0);
-                let taken = taken.and_then(|&(_, input)| holder[input as usize].take());
-                let buffer = program.buffer(Content::Value(value), graph.value(value).size, taken);
-                holder[value.index()] = Some(buffer);
-                writes.push(buffer);
-            }
-            let scratch =
-                (op.workspace > Bytes::ZERO).then(|| program.buffer(Content::Workspace, op.workspace, None));
-            let step = program.compute(task.order[node as usize], 0, reads?, writes, scratch);
-            program.steps.push(step);
-            for &value in &dying[at] {
-                if let Some(buffer) = holder[ValueId(value).index()].take() {
-                    program.steps.push(Step::Free(buffer));
-                }
-            }
+            lowering.run(node, dying.row(at))?;
         }
-        Some(program)
+        Some(lowering.program)
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct State<'t, 'g> {
 }
 
 impl<'t, 'g> State<'t, 'g> {
-    /// `None` for sizes whose sums are beyond measure, and for what is no schedule.
+    /// What is above `limit` less all snapshots counts as too much. `None` for sizes whose sums are beyond measure, and for what is no schedule.
     pub(super) fn new(task: &'t Task<'g>, schedule: &Schedule, limit: i64) -> Option<Self> {
         let cost = schedule.cost(task)?;
         let nodes = task.nodes();
@@ -51,7 +51,7 @@ impl<'t, 'g> State<'t, 'g> {
         let results = (0..values).filter(|&v| task.kept[v] && tracked[v]).map(narrow).collect();
         let mut state = State {
             task,
-            limit,
+            limit: limit - task.snapshots,
             seq: Vec::new(),
             pos: vec![0; nodes + 1],
             node: (0..=narrow(nodes)).collect(),
@@ -83,6 +83,7 @@ impl<'t, 'g> State<'t, 'g> {
             let more = state.scratch(run) - state.taken(run);
             state.mem[at] += more;
         }
+        let limit = state.limit;
         state.over = state.mem.iter().map(|&mem| (mem - limit).max(0)).sum();
         Some(state)
     }
@@ -170,7 +171,8 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     fn scratch(&self, run: RunId) -> i64 {
-        self.task.work.get(self.node[run as usize] as usize).copied().unwrap_or(0)
+        let node = self.node[run as usize];
+        if node as usize == self.task.nodes() { 0 } else { self.task.work_of(node, !self.is_extra(run)) }
     }
 
     /// Bytes that the outputs of `run` take over.
@@ -312,7 +314,7 @@ impl<'t, 'g> State<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value as usize].insert(index, run);
         }
-        self.cost += self.task.cost[node as usize];
+        self.cost += self.task.cost_again[node as usize];
         let right = self.settle();
         let own = self.scratch(run) - if self.takers.contains(&run) { 0 } else { self.taken(run) };
         self.add(position, position, own);
@@ -350,7 +352,7 @@ impl<'t, 'g> State<'t, 'g> {
         }
         self.slot[run as usize] = NONE;
         self.unused.push(run);
-        self.cost -= self.task.cost[node as usize];
+        self.cost -= self.task.cost_again[node as usize];
         self.settle()
     }
 }

@@ -1,10 +1,19 @@
 //! A graph in a fixed order of first runs, reduced to what recomputation needs: who makes and reads what, how
 //! large, how long, and what may run again.
 
-use memfit_ir::{Bytes, Csr, Effect, Graph, InPlace, Nanos, OpId, Program, ValueId};
+use memfit_ir::{Bytes, Codec, Csr, Device, Effect, Graph, InPlace, Nanos, OpId, Program, ValueId};
 
 use crate::Context;
 use crate::liveness::Profile;
+use crate::order::{Ledger, Model};
+
+use memfit_sim::Costs;
+
+/// How a snapshot of a small persistent storage is held. Lossless, and a buffer of its own.
+pub(super) const SNAPSHOT: Codec = Codec::Zvc;
+
+/// Snapshots are taken of storages that are at least this many times smaller than what the op makes.
+const SMALL: i64 = 16;
 
 /// No node: of values that nothing makes or eats.
 pub(super) const NONE: u32 = u32::MAX;
@@ -22,6 +31,10 @@ pub(super) struct Take {
 /// A *node* is an op, numbered by its place in the order of first runs. Bytes are those of buffers rounded up
 /// to the alignment. Storages that live from before the first step to after the last are counted once, as a
 /// constant, whatever their versions. Made once, shared by all strategies. Flat arrays; O(ops + operands).
+///
+/// An op that mutates a small persistent storage beside what it makes (batch norm and its running statistics)
+/// may run again too: on a *snapshot*, encoded without loss before its first run, so that the storage itself
+/// is mutated once and all bytes come out the same.
 #[derive(Clone, Debug)]
 pub struct Task<'g> {
     pub(super) graph: &'g Graph,
@@ -36,6 +49,19 @@ pub struct Task<'g> {
     pub(super) writes: Csr<u32>,
     /// By node: takeovers in the order in which they are tried, demanded ones first.
     pub(super) takes: Csr<Take>,
+    /// By node: what a run reads and defines that is not the first: without what comes from snapshots.
+    pub(super) reads_again: Csr<u32>,
+    pub(super) writes_again: Csr<u32>,
+    /// By node: `(input, output)` of the persistent storages it mutates, if it may run again on snapshots.
+    pub(super) snapped: Csr<(u32, u32)>,
+    /// By node: bytes of its snapshots.
+    pub(super) snapshot: Vec<i64>,
+    /// By node: scratch bytes of a later run.
+    pub(super) work_again: Vec<i64>,
+    /// By node: time of a later run, snapshots unpacked.
+    pub(super) cost_again: Vec<u64>,
+    /// Bytes of all snapshots that may be taken.
+    pub(super) snapshots: i64,
     /// By node: whether it may run more than once.
     pub(super) repeats: Vec<bool>,
     /// By value: bytes; 0 for those in `constant`.
@@ -60,7 +86,7 @@ pub struct Task<'g> {
 
 impl<'g> Task<'g> {
     /// The task of running `graph` with first runs in `order`, a permutation of its ops that its dependencies
-    /// allow. In-place pairs are taken up as `in_place` says; seeded ops run again only where the host
+    /// allow, with ops that give back more than they make brought forward ([`early`]). In-place pairs are taken up as `in_place` says; seeded ops run again only where the host
     /// replays generator state. Costs and alignment come from the context's device.
     #[must_use]
     pub fn new(
@@ -71,6 +97,7 @@ impl<'g> Task<'g> {
         context: &Context<'_>,
     ) -> Task<'g> {
         let device = context.device;
+        let order = &early(graph, order, in_place, device.align);
         let rounded = |bytes: Bytes| i64::try_from(bytes.round_up(device.align).0).unwrap_or(i64::MAX >> 1);
         let mut node_of = vec![NONE; graph.op_count()];
         for (node, op) in order.iter().enumerate() {
@@ -123,11 +150,21 @@ impl<'g> Task<'g> {
         for value in (0..count).filter(|&value| lasting[value]) {
             size[value] = 0;
         }
+        let costs = Costs::of(graph, device);
+        let cost: Vec<u64> = order.iter().map(|&op| costs.time(op).0).collect();
+        let work: Vec<i64> = order.iter().map(|&op| rounded(graph.op(op).workspace)).collect();
         let mut task = Task {
             graph,
             order: order.to_vec(),
-            cost: order.iter().map(|&op| device.time(&graph.op(op)).0).collect(),
-            work: order.iter().map(|&op| rounded(graph.op(op).workspace)).collect(),
+            cost_again: cost.clone(),
+            cost,
+            work_again: work.clone(),
+            work,
+            reads_again: Csr::default(),
+            writes_again: Csr::default(),
+            snapped: Csr::default(),
+            snapshot: vec![0; order.len()],
+            snapshots: 0,
             readers: Csr::from_pairs(count, pairs.iter().copied()),
             reads,
             writes,
@@ -142,32 +179,74 @@ impl<'g> Task<'g> {
             sources,
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
         };
-        task.find_repeatable(replays_random, &lasting);
+        task.find_repeatable(replays_random, &lasting, device);
         task
     }
 
-    /// Fills `repeats` and `deadline`.
-    fn find_repeatable(&mut self, replays_random: bool, lasting: &[bool]) {
+    /// Fills `repeats`, `deadline` and all about snapshots.
+    fn find_repeatable(&mut self, replays_random: bool, lasting: &[bool], device: &Device) {
+        let graph = self.graph;
+        let rounded = |bytes: Bytes| signed(bytes.round_up(device.align));
+        let size = |value: u32| graph.value(ValueId(value)).size;
         for node in 0..self.order.len() {
-            let effect = self.graph.op(self.order[node]).effect;
+            let effect = graph.op(self.order[node]).effect;
             let mut repeats = match effect {
                 Effect::Pure => true,
                 Effect::Seeded => replays_random,
                 Effect::Once | Effect::Collective => false,
             };
-            repeats &= !self.writes.row(node).iter().any(|&value| lasting[value as usize]);
+            // Persistent storages that it mutates: small ones can be kept as they were.
+            let must = self.takes.row(node).iter().filter(|take| take.must && lasting[take.output as usize]);
+            let mut snapped: Vec<(u32, u32)> = must.map(|take| (take.input, take.output)).collect();
+            let held = |value: u32| rounded(SNAPSHOT.bound(size(value)));
+            let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
+            let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();
+            if !repeats || snapped.is_empty() || snapshot > made / SMALL {
+                repeats &= snapped.is_empty();
+                snapped.clear();
+            } else {
+                let moved = |value: u32| size(value).0 + SNAPSHOT.bound(size(value)).0;
+                let rate = device.bandwidth * device.efficiency.1;
+                for &(input, _) in &snapped {
+                    let time = Nanos::from_secs_f64(moved(input) as f64 / rate).max(device.launch);
+                    self.work_again[node] += rounded(size(input));
+                    self.cost_again[node] = self.cost_again[node].saturating_add(time.0.min(1 << 40));
+                }
+                self.snapshot[node] = snapshot;
+                self.snapshots += snapshot;
+            }
+            let kept =
+                |value: &u32| !snapped.iter().any(|&(input, output)| *value == input || *value == output);
+            let reads: Vec<u32> = self.reads.row(node).iter().copied().filter(kept).collect();
             let mut deadline = NONE;
-            for &value in self.reads.row(node) {
-                let (maker, eater) = (self.maker[value as usize], self.eater[value as usize]);
-                let again = maker != NONE && self.repeats[maker as usize];
-                if eater != NONE && !again {
+            for &value in &reads {
+                let eater = self.eater[value as usize];
+                if eater != NONE && !self.again(value) {
                     repeats &= eater as usize != node;
                     deadline = deadline.min(eater);
                 }
             }
+            self.reads_again.push(reads);
+            self.writes_again.push(self.writes.row(node).iter().copied().filter(kept));
+            self.snapped.push(snapped);
             self.repeats.push(repeats);
             self.deadline.push(deadline);
         }
+    }
+
+    /// What a run of `node` reads.
+    pub(super) fn reads_of(&self, node: u32, first: bool) -> &[u32] {
+        if first { self.reads.row(node as usize) } else { self.reads_again.row(node as usize) }
+    }
+
+    /// What a run of `node` defines.
+    pub(super) fn writes_of(&self, node: u32, first: bool) -> &[u32] {
+        if first { self.writes.row(node as usize) } else { self.writes_again.row(node as usize) }
+    }
+
+    /// Scratch bytes of a run of `node`.
+    pub(super) fn work_of(&self, node: u32, first: bool) -> i64 {
+        if first { self.work[node as usize] } else { self.work_again[node as usize] }
     }
 
     /// Number of ops.
@@ -255,6 +334,44 @@ impl<'g> Task<'g> {
         let maker = self.maker[value as usize];
         maker != NONE && self.repeats[maker as usize]
     }
+}
+
+/// `order`, with every op that leaves fewer bytes live than it found run as soon as it may, as long as that
+/// doesn't raise the peak: an optimizer's update right after its gradient instead of after all gradients, which
+/// nothing but running the backward pass again could make room for. Time O(ops + operands).
+#[must_use]
+pub fn early(graph: &Graph, order: &[OpId], in_place: InPlace, align: Bytes) -> Vec<OpId> {
+    let model = Model::new(graph, align, in_place);
+    let deps = model.dependencies();
+    if !deps.allow(order) {
+        return order.to_vec();
+    }
+    let peak = signed(model.peak(order));
+    let mut left: Vec<usize> = graph.op_ids().map(|op| deps.preds(op).len()).collect();
+    let mut done = vec![false; order.len()];
+    let mut ledger = Ledger::new(&model);
+    let mut early = Vec::with_capacity(order.len());
+    for &next in order {
+        let mut todo = vec![next];
+        while let Some(op) = todo.pop() {
+            let small = || ledger.leaves(op) < 0 && ledger.live().saturating_add(ledger.needs(op)) <= peak;
+            if done[op.index()] || left[op.index()] > 0 || (op != next && !small()) {
+                continue;
+            }
+            ledger.run(op);
+            done[op.index()] = true;
+            early.push(op);
+            for &after in deps.succs(op) {
+                left[after.index()] -= 1;
+            }
+            // Whoever may run now, or is the last to read something now; lowest number first.
+            let last = graph.op(op).reads.iter().filter_map(|value| ledger.last_reader(value.0));
+            let from = todo.len();
+            todo.extend(deps.succs(op).iter().copied().chain(last));
+            todo[from..].sort_unstable_by_key(|&op| std::cmp::Reverse(op));
+        }
+    }
+    early
 }
 
 /// By value: whether it is a version of a storage that is a source and ends in a result.
