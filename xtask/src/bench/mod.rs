@@ -1,6 +1,7 @@
 //! Measurements against baselines in the same run. One file is one bench; each prints one table.
 
 mod ordering;
+mod placement;
 mod plan;
 mod reuse;
 
@@ -20,6 +21,8 @@ pub(crate) enum Bench {
     Reuse,
     /// The peak of every order on the corpus and on large generated graphs, against the lower bound
     Ordering,
+    /// Every placer against the lower bound on published and generated instances, and the goals for `best`
+    Placement,
     /// What `memfit plan` makes of each corpus graph, and how long it takes
     Plan,
 }
@@ -29,6 +32,7 @@ pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
     let text = match bench {
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
+        Bench::Placement => placement::run()?,
         Bench::Plan => plan::run()?,
     };
     run::say(&text);

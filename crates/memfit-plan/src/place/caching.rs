@@ -36,6 +36,10 @@ impl Placer for Caching {
         }
     }
 
+    fn replays_allocator(&self) -> bool {
+        true
+    }
+
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         let align = problem.align().0.max(1);
         place(problem, context, Does::default(), &|arena| Ok(pack(arena, align)))

@@ -37,6 +37,10 @@ impl Placer for HillClimb {
         }
     }
 
+    fn is_quick(&self) -> bool {
+        false
+    }
+
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| Ok(self.pack(arena, context)))
     }

@@ -47,6 +47,10 @@ impl Placer for Best {
         }
     }
 
+    fn is_quick(&self) -> bool {
+        false
+    }
+
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| Ok(self.pack(arena, context)))
     }

@@ -55,6 +55,10 @@ impl Placer for Exact {
         }
     }
 
+    fn is_quick(&self) -> bool {
+        false
+    }
+
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
             let found = descent::pack(arena, &descent::orders(arena), u64::MAX, context.stop);
