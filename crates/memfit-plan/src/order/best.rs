@@ -9,7 +9,7 @@
 //! improved.
 //!
 //! Never worse than any other order of the table, so never worse than the given order. Optimal where the whole
-//! graph, or the part between two waists that holds the peak, has at most 128 ops and is not too wide; also
+//! graph, or the part between two waists that holds the peak, has at most 2048 ops and is not too wide; also
 //! where the bound is met. Deterministic: work is counted, in ops looked at, and scales with the context's
 //! effort; only a time limit makes it depend on the machine. O(n log n) and the work allowed. Ties go to the
 //! order that stands earlier in the table. The wrong choice where the order must stay as it is: `given`.

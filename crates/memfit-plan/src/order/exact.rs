@@ -13,7 +13,7 @@
 //! segments (SIAM J. Algebraic Discrete Methods 8, 1987) optimal on trees, applied wherever it holds.
 //!
 //! Exact, also with in-place takeovers (which only grow with the set of done ops), if it ends within
-//! the work it is allowed; else the level is returned. Time O(states × ready ops × operands), space O(states).
+//! the work it is allowed; else the level is returned. Time O(states × ready ops × operands), space O(states × ops).
 //! Ties: the first path found, the op that leaves least first. The wrong choice for wide parts without valleys:
 //! the states are exponential in the width.
 
@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::part::{Part, Set, members};
+use super::part::{Part, Set, WIDEST};
 
 /// What a search has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,9 @@ pub(super) struct Limits<'a> {
 
 /// A state, in the order of discovery.
 #[derive(Clone, Copy)]
-struct State {
-    done: Set,
-    ready: Set,
+struct State<const W: usize> {
+    done: Set<W>,
+    ready: Set<W>,
     live: i64,
     /// The state before, and where the path from it ends in the list of all paths.
     before: usize,
@@ -73,7 +73,17 @@ struct State {
 
 /// Searches `part` for its smallest peak.
 pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
-    let mut flood = Flood {
+    match part.ops.len() {
+        0..=128 => flood::<2>(part, limits),
+        129..=256 => flood::<4>(part, limits),
+        257..=512 => flood::<8>(part, limits),
+        513..=1024 => flood::<16>(part, limits),
+        _ => flood::<{ WIDEST / 64 }>(part, limits),
+    }
+}
+
+fn flood<const W: usize>(part: &Part, limits: Limits<'_>) -> Found {
+    let mut flood: Flood<'_, W> = Flood {
         part,
         states: Vec::new(),
         paths: Vec::new(),
@@ -83,14 +93,15 @@ pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
     };
     let mut open: Vec<(usize, usize)> = Vec::new(); // States and their next op.
     let mut dams: BinaryHeap<Reverse<(i64, usize)>> = BinaryHeap::new(); // Least untried hill of a state.
-    let start = State { done: 0, ready: part.ready(0), live: part.live, before: 0, path: 0, tried: i64::MIN };
+    let start =
+        State { done: Set::EMPTY, ready: part.first(), live: part.live, before: 0, path: 0, tried: i64::MIN };
     let Some(start) = flood.visit(start) else {
         return Found::AtLeast { level: limits.from, work: 0 };
     };
     let mut fresh = Some(start);
     for turn in 1usize.. {
         if let Some(state) = fresh.take() {
-            if flood.states[state].done == part.all() {
+            if flood.states[state].ready == Set::EMPTY {
                 return Found::Best { path: flood.path(state), work: flood.work };
             }
             if let Some(hill) = flood.spread(state, &mut open) {
@@ -98,7 +109,7 @@ pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
             }
         }
         if flood.work > limits.work
-            || flood.states.len() > MOST_STATES
+            || flood.states.len() * size_of::<State<W>>() > MOST_BYTES
             || (turn.is_multiple_of(256) && (limits.stop)())
         {
             return flood.at_least(flood.level);
@@ -120,21 +131,21 @@ pub(super) fn search(part: &Part, limits: Limits<'_>) -> Found {
     flood.at_least(flood.level)
 }
 
-struct Flood<'p> {
+struct Flood<'p, const W: usize> {
     part: &'p Part,
-    states: Vec<State>,
-    paths: Vec<u8>,
-    seen: HashMap<Set, (), BuildHasherDefault<Mix>>,
+    states: Vec<State<W>>,
+    paths: Vec<u16>,
+    seen: HashMap<Set<W>, (), BuildHasherDefault<Mix>>,
     level: i64,
     work: usize,
 }
 
-impl Flood<'_> {
+impl<const W: usize> Flood<'_, W> {
     fn at_least(&self, level: i64) -> Found {
         Found::AtLeast { level, work: self.work }
     }
 
-    fn cost(&mut self, done: Set, at: usize) -> (i64, i64) {
+    fn cost(&mut self, done: &Set<W>, at: usize) -> (i64, i64) {
         self.work += 1;
         self.part.cost(done, at)
     }
@@ -145,19 +156,20 @@ impl Flood<'_> {
     }
 
     /// The state after op `at`, whose hill is below the level. Notes the op on the path.
-    fn step(&mut self, state: State, at: usize) -> State {
-        let done = state.done | 1 << at;
-        let ready = state.ready & !(1 << at) | self.part.opened(done, at);
-        let live = state.live + self.cost(state.done, at).1;
-        #[allow(clippy::cast_possible_truncation, reason = "a part has at most 128 ops")]
-        self.paths.push(at as u8);
+    fn step(&mut self, state: State<W>, at: usize) -> State<W> {
+        self.work += W / 8; // Sets are copied.
+        let done = state.done.with(at);
+        let ready = self.part.opened(&done, at).fold(state.ready.without(at), Set::with);
+        let live = state.live + self.cost(&state.done, at).1;
+        #[allow(clippy::cast_possible_truncation, reason = "a part has at most 2048 ops")]
+        self.paths.push(at as u16);
         State { done, ready, live, ..state }
     }
 
     /// Makes all safe moves, then names the state, unless it is known.
-    fn visit(&mut self, mut state: State) -> Option<usize> {
+    fn visit(&mut self, mut state: State<W>) -> Option<usize> {
         while let Some((first, length)) =
-            members(state.ready).find_map(|at| Some((at, self.safe(state, at)?)))
+            state.ready.members().find_map(|at| Some((at, self.safe(state, at)?)))
         {
             let mut at = first;
             for moves in (0..length).rev() {
@@ -175,12 +187,12 @@ impl Flood<'_> {
     }
 
     /// The number of ops in the run that begins with `first` and comes back to no more than is live now.
-    fn safe(&mut self, state: State, first: usize) -> Option<usize> {
+    fn safe(&mut self, state: State<W>, first: usize) -> Option<usize> {
         let (mut now, mut at) = (state, first);
         let path = self.paths.len();
         let mut length = None;
         for moves in 1..=LONGEST_RUN {
-            if now.live + self.cost(now.done, at).0 > self.level {
+            if now.live + self.cost(&now.done, at).0 > self.level {
                 break;
             }
             now = self.step(now, at);
@@ -198,9 +210,9 @@ impl Flood<'_> {
     }
 
     /// The op that continues a run after `at`: of those it has opened, the one that leaves least.
-    fn follow(&mut self, state: State, at: usize) -> Option<usize> {
-        let opened = members(self.part.opened(state.done, at));
-        opened.min_by_key(|&next| (self.cost(state.done, next).1, next))
+    fn follow(&mut self, state: State<W>, at: usize) -> Option<usize> {
+        let opened: Vec<usize> = self.part.opened(&state.done, at).collect();
+        opened.into_iter().min_by_key(|&next| (self.cost(&state.done, next).1, next))
     }
 
     /// Opens all ways out of a state that lie below the level and were not tried; the least hill above it.
@@ -208,8 +220,8 @@ impl Flood<'_> {
         let State { done, ready, live, tried, .. } = self.states[state];
         let mut ways: Vec<(i64, usize)> = Vec::new();
         let mut dam: Option<i64> = None;
-        for at in members(ready) {
-            let (needs, leaves) = self.cost(done, at);
+        for at in ready.members() {
+            let (needs, leaves) = self.cost(&done, at);
             let hill = live + needs;
             if hill > self.level {
                 dam = Some(dam.map_or(hill, |least| least.min(hill)));
@@ -239,8 +251,8 @@ impl Flood<'_> {
     }
 }
 
-/// States are held in memory: about 150 bytes each.
-const MOST_STATES: usize = 4_000_000;
+/// What states may take of memory.
+const MOST_BYTES: usize = 500_000_000;
 
 /// The longest run that is looked at for a safe move.
 const LONGEST_RUN: usize = 24;

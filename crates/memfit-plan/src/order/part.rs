@@ -1,14 +1,49 @@
-//! A part of an order, small enough for sets of ops to be machine words.
+//! A part of an order, small enough for sets of its ops to be a few machine words.
 
 use memfit_ir::{Csr, OpId};
 
 use super::{Ledger, Model};
 
-/// A set of ops of a [`Part`], by their index in it.
-pub(super) type Set = u128;
+/// A set of ops of a [`Part`], by their index in it: `W` words of 64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Set<const W: usize>([u64; W]);
+
+impl<const W: usize> Set<W> {
+    /// No op.
+    pub(super) const EMPTY: Set<W> = Set([0; W]);
+
+    pub(super) fn has(&self, at: usize) -> bool {
+        self.0[at / 64] >> (at % 64) & 1 == 1
+    }
+
+    #[must_use]
+    pub(super) fn with(mut self, at: usize) -> Set<W> {
+        self.0[at / 64] |= 1 << (at % 64);
+        self
+    }
+
+    #[must_use]
+    pub(super) fn without(mut self, at: usize) -> Set<W> {
+        self.0[at / 64] &= !(1 << (at % 64));
+        self
+    }
+
+    /// The indices in it, ascending.
+    pub(super) fn members(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().enumerate().flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let at = bits.trailing_zeros() as usize;
+                (bits != 0).then(|| {
+                    bits &= bits - 1;
+                    64 * word + at
+                })
+            })
+        })
+    }
+}
 
 /// The most ops of a part.
-pub(super) const WIDEST: usize = 128;
+pub(super) const WIDEST: usize = 2048;
 
 /// Consecutive ops of an order, freed from their order: what is before and after them stays as it is.
 ///
@@ -22,13 +57,15 @@ pub(super) struct Part {
     /// Live bytes before the first.
     pub(super) live: i64,
     /// By op: the ops of the part it depends on, and those that depend on it.
-    preds: Vec<Set>,
-    succs: Vec<Set>,
+    preds: Csr<u32>,
+    succs: Csr<u32>,
     /// By op: as in the model.
     needs: Vec<i64>,
     makes: Vec<i64>,
-    /// By op: the inputs that may die in this part: their readers in it, their size, their value.
-    inputs: Csr<(Set, i64, u32)>,
+    /// By op: the inputs that may die in this part: their row in `others`, their size, their value.
+    inputs: Csr<(u32, i64, u32)>,
+    /// By op and such an input: the other ops of the part that read it.
+    others: Csr<u32>,
     /// By op: permitted takeovers, as `(output, position in inputs)`.
     takes: Csr<(u32, u32)>,
     backwards: bool,
@@ -41,30 +78,40 @@ impl Part {
         for (at, op) in ops.iter().enumerate() {
             local[op.index()] = super::model::index(at);
         }
-        let set = |of: &[OpId]| {
-            let inside = of.iter().map(|op| local[op.index()]).filter(|&at| at != u32::MAX);
-            inside.fold(0, |all: Set, at| all | 1 << at)
+        let inside = |of: &[OpId]| {
+            let all = of.iter().map(|op| local[op.index()]);
+            all.filter(|&at| at != u32::MAX).collect::<Vec<u32>>()
         };
         let mut part = Part {
             ops: ops.to_vec(),
             live: before.live(),
-            preds: ops.iter().map(|&op| set(model.deps.preds(op))).collect(),
-            succs: ops.iter().map(|&op| set(model.deps.succs(op))).collect(),
+            preds: Csr::default(),
+            succs: Csr::default(),
             needs: ops.iter().map(|&op| model.needs[op.index()]).collect(),
             makes: ops.iter().map(|&op| model.makes[op.index()]).collect(),
             inputs: Csr::default(),
+            others: Csr::default(),
             takes: Csr::default(),
             backwards: false,
         };
         for &op in ops {
-            let inputs = model.reads.row(op.index()).iter().filter_map(|&value| {
+            part.preds.push(inside(model.deps.preds(op)));
+            part.succs.push(inside(model.deps.succs(op)));
+            let mut inputs = Vec::new();
+            for &value in model.reads.row(op.index()) {
                 // A value may have as many readers as the graph has ops: only few left can all be inside.
-                let few = before.unread(value) as usize <= ops.len() && !model.kept[value as usize];
-                let readers = few.then(|| set(model.readers.row(value as usize)))?;
-                let all = readers.count_ones() == before.unread(value);
-                all.then_some((readers, model.size[value as usize], value))
-            });
-            let inputs: Vec<_> = inputs.collect();
+                let left = before.unread(value) as usize;
+                if model.kept[value as usize] || left > ops.len() {
+                    continue;
+                }
+                let mut readers = inside(model.readers.row(value as usize));
+                if readers.len() == left {
+                    readers.retain(|&reader| reader != local[op.index()]);
+                    let row = super::model::index(part.others.rows());
+                    part.others.push(readers);
+                    inputs.push((row, model.size[value as usize], value));
+                }
+            }
             part.takes.push(model.takes.row(op.index()).iter().filter_map(|&(output, input)| {
                 let at = inputs.iter().position(|&(_, _, value)| value == input)?;
                 Some((output, super::model::index(at)))
@@ -80,49 +127,48 @@ impl Part {
         let mut part = self.clone();
         std::mem::swap(&mut part.preds, &mut part.succs);
         part.backwards = !self.backwards;
-        part.live = self.end();
+        // Each op in any order there is: what is live at the end depends on none.
+        let mut done = vec![false; self.ops.len()];
+        let order = if self.backwards {
+            (0..done.len()).rev().collect()
+        } else {
+            (0..done.len()).collect::<Vec<_>>()
+        };
+        for at in order {
+            part.live += self.cost_after(|other| done[other], at).1;
+            done[at] = true;
+        }
         part
     }
 
-    /// The set of all its ops.
-    pub(super) fn all(&self) -> Set {
-        if self.ops.len() == WIDEST { Set::MAX } else { (1 << self.ops.len()) - 1 }
-    }
-
-    /// Live bytes at the other end.
-    fn end(&self) -> i64 {
-        let (mut live, mut done) = (self.live, 0);
-        while let Some(at) = members(self.ready(done)).next() {
-            live += self.cost(done, at).1;
-            done |= 1 << at;
-        }
-        live
-    }
-
-    /// The ops that may follow when `done` are done.
-    pub(super) fn ready(&self, done: Set) -> Set {
-        let open = members(self.all() & !done).filter(|&at| self.preds[at] & !done == 0);
-        open.fold(0, |all, at| all | 1 << at)
+    /// The ops that may follow when none is done.
+    pub(super) fn first<const W: usize>(&self) -> Set<W> {
+        let free = (0..self.ops.len()).filter(|&at| self.preds.row(at).is_empty());
+        free.fold(Set::EMPTY, Set::with)
     }
 
     /// The ops that may follow only since `at` has been added to `done`.
-    pub(super) fn opened(&self, done: Set, at: usize) -> Set {
-        members(self.succs[at])
-            .filter(|&next| self.preds[next] & !done == 0)
-            .fold(0, |all, next| all | 1 << next)
+    pub(super) fn opened<const W: usize>(&self, done: &Set<W>, at: usize) -> impl Iterator<Item = usize> {
+        let next = self.succs.row(at).iter().map(|&next| next as usize);
+        next.filter(|&next| self.preds.row(next).iter().all(|&before| done.has(before as usize)))
     }
 
     /// What op `at` needs on top of the live bytes when it follows `done`, and how it changes them.
-    pub(super) fn cost(&self, done: Set, at: usize) -> (i64, i64) {
-        let done = if self.backwards { self.all() & !done & !(1 << at) } else { done };
+    pub(super) fn cost<const W: usize>(&self, done: &Set<W>, at: usize) -> (i64, i64) {
+        self.cost_after(|other| done.has(other), at)
+    }
+
+    fn cost_after(&self, done: impl Fn(usize) -> bool, at: usize) -> (i64, i64) {
+        // Backwards, the ops that have run are those that have not been taken back.
+        let ran = |other: &u32| done(*other as usize) != self.backwards;
         let inputs = self.inputs.row(at);
-        let dies = |readers: Set| readers & !done == 1 << at;
+        let dies = |row: u32| self.others.row(row as usize).iter().all(ran);
         let freed: i64 = inputs.iter().filter(|input| dies(input.0)).map(|input| input.1).sum();
-        let (mut taken, mut served, mut used): (i64, u32, Set) = (0, u32::MAX, 0);
+        let (mut taken, mut served, mut used): (i64, u32, u128) = (0, u32::MAX, 0);
         for &(output, input) in self.takes.row(at) {
-            let (readers, size, _) = inputs[input as usize];
+            let (others, size, _) = inputs[input as usize];
             // Beyond 128 inputs a takeover is not followed; the model's account stays the judge.
-            if served != output && input < 128 && used >> input & 1 == 0 && dies(readers) {
+            if served != output && input < 128 && used >> input & 1 == 0 && dies(others) {
                 taken += size;
                 served = output;
                 used |= 1 << input;
@@ -140,15 +186,4 @@ impl Part {
         }
         order
     }
-}
-
-/// The indices in a set, ascending.
-pub(super) fn members(mut set: Set) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let at = set.trailing_zeros() as usize;
-        (set != 0).then(|| {
-            set &= set - 1;
-            at
-        })
-    })
 }

@@ -3,7 +3,7 @@
 //! An op that all ops before it lead to and that leads to all ops after it is a *waist*: whatever the order,
 //! the same ops have run before it. So the parts between waists have their optima independently, and the peak
 //! is the largest of theirs. The part that holds the peak is searched (`order/exact.rs`), forwards, then
-//! backwards; where it is too large or takes too long, windows of it around the peak are, with what runs
+//! backwards; where it has more than 2048 ops or takes too long, windows of it around the peak are, with what runs
 //! before and after the window held fixed. Source: divide and conquer at single-node cuts is Serenity's (Ahn
 //! et al., MLSys 2020, §3.2); windows are ours. Never worse than the order it is given; optimal if all parts
 //! that matter are searched to the end. Time bounded by the number of states, space O(n + states). The wrong
@@ -39,7 +39,7 @@ fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'
         if until - from > WIDEST {
             windows.clear();
         }
-        for width in [WIDEST, WIDEST / 2, WIDEST / 4].into_iter().filter(|&width| width < until - from) {
+        for width in [128, 64, 32, 512].into_iter().filter(|&width| width < until - from) {
             for before in [width / 2, width / 4, width - width / 4] {
                 let start = at.saturating_sub(before).max(from).min(until - width);
                 windows.push((start, start + width));
@@ -48,7 +48,9 @@ fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'
         let mut lowered = false;
         for window in windows {
             let whole = window == (from, until);
-            let share = if whole { *work } else { (*work).min(WORK_OF_A_WINDOW) };
+            // Most narrow windows show nothing: they must be cheap. Half is for each direction.
+            let share =
+                if whole { *work * 2 / 3 } else { (*work).min(WORK_OF_AN_OP * (window.1 - window.0)) };
             let before = prefix(model, &known.order[..window.0]);
             let part = Part::new(model, &before, &known.order[window.0..window.1], &mut local);
             let limits = Limits { from: known.bound, below: known.peak, work: share / 2, stop: context.stop };
@@ -84,8 +86,8 @@ fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'
     }
 }
 
-/// What one window may cost.
-const WORK_OF_A_WINDOW: usize = 200_000;
+/// What a window may cost for each of its ops.
+const WORK_OF_AN_OP: usize = 1500;
 
 /// The first op at which the most bytes are live, by its position, and those bytes.
 fn highest(model: &Model, order: &[OpId]) -> (usize, i64) {
