@@ -9,6 +9,7 @@
 use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, SCORES};
+use super::ladder::ladder;
 use super::search::{Effort, Search};
 use super::task::{bytes, signed};
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
@@ -60,7 +61,8 @@ impl Work {
     fn new(task: &Task<'_>, effort: u32) -> Work {
         let nodes = task.nodes();
         // One change costs about as much as there are positions between two uses; small tasks need few.
-        let changes = (6_000_000 / (nodes + 50)).min(6 * nodes * nodes) * effort.max(1) as usize;
+        let more = nodes.clamp(200, 800);
+        let changes = (30_000 * more / (nodes + 50)).min(6 * nodes * nodes) * effort.max(1) as usize;
         Work { scores: if nodes > 1500 { 3 } else { SCORES.len() }, changes }
     }
 
@@ -68,25 +70,6 @@ impl Work {
     fn changes(&self, round: bool) -> usize {
         if round { self.changes } else { self.changes / 8 }
     }
-}
-
-/// Targets in bytes, the constant included, ascending, and whether each is a round one: every twentieth of the
-/// graph's peak and of what lies between floor and peak, of which every tenth and quarter is round.
-fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
-    let floor = signed(task.floor().0);
-    let Some(plain) = Schedule::plain(task).cost(task) else { return Vec::new() };
-    let (peak, reference) = (signed(plain.peak), signed(task.reference));
-    let shares = (1..20).map(|part| (scale(reference, part, 20), part % 2 == 0));
-    let above = (0..20).map(|part| (floor + scale(reference - floor, part, 20), part % 5 == 0));
-    let mut ladder: Vec<(i64, bool)> = shares.chain(above).collect();
-    ladder.retain(|&(target, _)| (floor..peak).contains(&target));
-    ladder.sort_unstable();
-    ladder.dedup_by_key(|(target, _)| *target);
-    ladder
-}
-
-fn scale(amount: i64, part: i64, of: i64) -> i64 {
-    i64::try_from(i128::from(amount) * i128::from(part) / i128::from(of)).unwrap_or(0)
 }
 
 /// Adds to `front` what greedy runs and local search find within `target`.

@@ -6,17 +6,27 @@
 
 mod best;
 mod bound;
+mod chen;
+mod dtr;
 mod fit;
 mod greedy;
+mod kusumoto;
+mod ladder;
 mod lower;
+mod rebuild;
 mod schedule;
 mod search;
 mod state;
+mod sublinear;
 mod task;
 
 pub use best::Best;
+pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
+pub use dtr::Dtr;
 pub use fit::{Rewritten, fit};
+pub use kusumoto::Kusumoto;
 pub use schedule::{Cost, Schedule};
+pub use sublinear::Sublinear;
 pub use task::{Task, early};
 
 use memfit_ir::{Bytes, Nanos, OpId};
@@ -40,7 +50,17 @@ pub trait Recompute: Sync {
 }
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
-pub const RECOMPUTES: &[&dyn Recompute] = &[&Best];
+pub const RECOMPUTES: &[&dyn Recompute] = &[
+    &ChenSqrt,
+    &ChenGreedy,
+    &ChenRecursive,
+    &Kusumoto,
+    &Sublinear::DEFAULT,
+    &Dtr::DTR,
+    &Dtr::MSPS,
+    &Dtr::NEXT_USE,
+    &Best,
+];
 
 /// The strategy called `name`.
 #[must_use]

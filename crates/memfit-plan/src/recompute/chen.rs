@@ -1,0 +1,127 @@
+//! Segments: keep what crosses from one segment of the forward pass to the next, make the rest again.
+//!
+//! Source: Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174):
+//! equal segments (`chen-sqrt`), segments of a byte budget searched over a grid (`chen-greedy`, its Algorithm
+//! 3), and recursion (`chen-recursive`, §4.4 with k = 1). We differ as Checkmate's "linearised" baselines do
+//! (arXiv:1910.02653): any graph is cut along its order of first runs. For a chain of n equal layers √n
+//! segments need O(√n) activations and one more forward pass, recursion O(log n) and O(n log n) work. Each
+//! gives a few schedules whatever the budget, so a larger one is never slower. Time O(grid × operands).
+//! Wrong choice for graphs with long skips, where much crosses every cut.
+
+use memfit_ir::{Bytes, Nanos};
+
+use super::rebuild::{rebuild, turn};
+use super::task::NONE;
+use super::{Front, Infeasible, Recompute, Schedule, Task};
+use crate::{Context, Info};
+
+/// Equal numbers of ops.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChenSqrt;
+
+/// Equal bytes, for many sizes of segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChenGreedy;
+
+/// Segments within segments.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChenRecursive;
+
+const SOURCE: &str = "Chen et al., arXiv:1604.06174";
+
+impl Recompute for ChenSqrt {
+    fn info(&self) -> Info {
+        let summary = "the forward pass in sqrt(n) segments of equal length";
+        Info { name: "chen-sqrt", summary, source: SOURCE, year: 2016 }
+    }
+
+    fn plan(&self, task: &Task<'_>, budget: Bytes, _: &Context<'_>) -> Result<Front, Infeasible> {
+        let turn = turn(task);
+        let segments = (1..).find(|&k: &usize| k * k >= turn).unwrap_or(1);
+        let length = turn.div_ceil(segments.max(1)).max(1);
+        let cuts: Vec<usize> = (1..segments).map(|k| k * length).collect();
+        let mut front = Front::default();
+        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, segmented(task, turn, &cuts));
+        front.within(task, budget, Nanos::ZERO)
+    }
+}
+
+impl Recompute for ChenGreedy {
+    fn info(&self) -> Info {
+        let summary = "the forward pass in segments of equal bytes, the best of many sizes";
+        Info { name: "chen-greedy", summary, source: SOURCE, year: 2016 }
+    }
+
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+        let turn = turn(task);
+        let made = |node: usize| task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
+        let total: i64 = (0..turn).map(made).sum();
+        let mut front = Front::default();
+        front.add_schedule(task, Schedule::plain(task));
+        // Sizes from all of the pass down to a thousandth, each three quarters of the one before.
+        let mut size = total;
+        for _ in 0..24 {
+            if (context.stop)() {
+                break;
+            }
+            let mut cuts = Vec::new();
+            let mut filled = 0;
+            for node in 0..turn {
+                filled += made(node);
+                if filled > size {
+                    cuts.push(node + 1);
+                    filled = 0;
+                }
+            }
+            front.add_schedule(task, segmented(task, turn, &cuts));
+            size = size / 4 * 3;
+        }
+        front.within(task, budget, Nanos::ZERO)
+    }
+}
+
+impl Recompute for ChenRecursive {
+    fn info(&self) -> Info {
+        let summary = "halves of halves: the least memory, for n log n work";
+        Info { name: "chen-recursive", summary, source: SOURCE, year: 2016 }
+    }
+
+    fn plan(&self, task: &Task<'_>, budget: Bytes, _: &Context<'_>) -> Result<Front, Infeasible> {
+        let turn = turn(task);
+        let mut front = Front::default();
+        front.add_schedule(task, Schedule::plain(task));
+        for shift in [0usize, 1, 2, 3] {
+            // Of what is made again, what lies 2^k steps back is remembered: the next to be asked for are those
+            // right before, so half of the way is never walked twice.
+            let remembers = |place: usize, count: usize| {
+                let back = count - place;
+                back.is_power_of_two() || back <= (1 << (2 * shift))
+            };
+            let keeps = |value: u32| {
+                let maker = task.maker[value as usize];
+                maker != NONE && (turn - (maker as usize).min(turn)).is_power_of_two()
+            };
+            let schedule = rebuild(task, turn, keeps, remembers);
+            // Every later run at most as often as there are nodes: beyond that it is no plan for anybody.
+            if schedule.len() < task.nodes().saturating_mul(40) {
+                front.add_schedule(task, schedule);
+            }
+        }
+        front.within(task, budget, Nanos::ZERO)
+    }
+}
+
+/// The schedule that keeps of the forward pass what is read beyond the end of its segment. `cuts` are the
+/// first nodes of all segments but the first.
+pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedule {
+    let segment = |node: u32| cuts.partition_point(|&cut| cut <= node as usize);
+    let keeps = |value: u32| {
+        let maker = task.maker[value as usize];
+        let readers = task.readers.row(value as usize);
+        maker == NONE
+            || readers.iter().any(|&reader| (reader as usize) < turn && segment(reader) != segment(maker))
+            || segment(maker) == cuts.len()
+    };
+    rebuild(task, turn, keeps, |_, _| true)
+}

@@ -1,0 +1,23 @@
+//! The targets that strategies aim at, whatever the budget: so that budgets are monotone.
+
+use super::task::signed;
+use super::{Schedule, Task};
+
+/// Targets in bytes, the constant included, ascending, and whether each is a round one: every twentieth of the
+/// graph's peak and of what lies between floor and peak, of which every tenth and quarter is round.
+pub(super) fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
+    let floor = signed(task.floor().0);
+    let Some(plain) = Schedule::plain(task).cost(task) else { return Vec::new() };
+    let (peak, reference) = (signed(plain.peak), signed(task.reference));
+    let shares = (1..20).map(|part| (scale(reference, part, 20), part % 2 == 0));
+    let above = (0..20).map(|part| (floor + scale(reference - floor, part, 20), part % 5 == 0));
+    let mut ladder: Vec<(i64, bool)> = shares.chain(above).collect();
+    ladder.retain(|&(target, _)| (floor..peak).contains(&target));
+    ladder.sort_unstable();
+    ladder.dedup_by_key(|(target, _)| *target);
+    ladder
+}
+
+fn scale(amount: i64, part: i64, of: i64) -> i64 {
+    i64::try_from(i128::from(amount) * i128::from(part) / i128::from(of)).unwrap_or(0)
+}

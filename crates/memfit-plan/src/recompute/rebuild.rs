@@ -1,0 +1,110 @@
+//! From "keep these, drop those" to a schedule: what was dropped is made again when it is read.
+
+use super::task::NONE;
+use super::{Schedule, Task};
+
+/// The node at which forward turns to backward: the first of that phase, or where the plain schedule holds
+/// most.
+pub(super) fn turn(task: &Task<'_>) -> usize {
+    let backward = |op: &memfit_ir::OpId| task.graph.op(*op).phase != memfit_ir::Phase::Forward;
+    if let Some(first) = task.order.iter().position(backward) {
+        return first;
+    }
+    let profile = Schedule::plain(task).profile(task).unwrap_or_default();
+    let most = profile.iter().copied().max();
+    profile.iter().position(|&bytes| Some(bytes) == most).map_or(0, |at| at + 1)
+}
+
+/// Runs every node in order. A value that `keeps` refuses is forgotten at `turn`, and made again, with all it
+/// needs, when a node reads it after that. What is made again is remembered up to its last use, or, where
+/// `remembers(place, count)` refuses the one at that place of a batch of so many, up to the end of the node
+/// it was made for.
+pub(super) fn rebuild(
+    task: &Task<'_>,
+    turn: usize,
+    keeps: impl Fn(u32) -> bool,
+    remembers: impl Fn(usize, usize) -> bool,
+) -> Schedule {
+    let mut runs = Vec::new();
+    let mut here = vec![false; task.size.len()];
+    let mut eaten = vec![false; task.size.len()];
+    for value in (0..here.len()).filter(|&value| task.maker[value] == NONE) {
+        here[value] = true;
+    }
+    for node in 0..super::task::narrow(task.nodes()) {
+        if node as usize == turn {
+            forget(task, &mut here, &eaten, node, &keeps);
+        }
+        let batch = missing(task, &here, task.reads.row(node as usize));
+        for &maker in &batch {
+            runs.push(maker);
+            for &value in task.writes_of(maker, false) {
+                here[value as usize] = true;
+            }
+            eat(task, maker, false, &mut here, &mut eaten);
+        }
+        runs.push(node);
+        for &value in task.writes.row(node as usize) {
+            here[value as usize] = true;
+        }
+        eat(task, node, true, &mut here, &mut eaten);
+        for (place, &maker) in batch.iter().enumerate() {
+            if !remembers(place, batch.len()) {
+                for &value in task.writes_of(maker, false) {
+                    here[value as usize] = false;
+                }
+            }
+        }
+    }
+    Schedule { runs }
+}
+
+fn eat(task: &Task<'_>, node: u32, first: bool, here: &mut [bool], eaten: &mut [bool]) {
+    for &value in task.reads_of(node, first) {
+        if task.eater[value as usize] == node {
+            here[value as usize] = false;
+            eaten[value as usize] = true;
+        }
+    }
+}
+
+/// Forgets what is not kept, but only what can be made again from what then remains.
+fn forget(task: &Task<'_>, here: &mut [bool], eaten: &[bool], now: u32, keeps: &impl Fn(u32) -> bool) {
+    // By value: whether it is there or can be made again, looked at in the order of the makers.
+    let mut can = vec![false; here.len()];
+    for value in 0..here.len() {
+        can[value] = task.maker[value] == NONE && !eaten[value];
+    }
+    for maker in 0..now {
+        let in_time = task.deadline[maker as usize] == NONE;
+        let again = task.repeats[maker as usize]
+            && in_time
+            && task.reads_of(maker, false).iter().all(|&read| can[read as usize]);
+        for &value in task.writes.row(maker as usize) {
+            let at = value as usize;
+            // What no first run reads any more is not kept by anybody, but may still be of use if it can be had.
+            let due = task.kept[at] || task.readers.row(at).last().is_some_and(|&last| last >= now);
+            if here[at] && again && (!due || !keeps(value)) {
+                here[at] = false;
+            }
+            can[at] = here[at] || again;
+        }
+    }
+}
+
+/// Nodes that must run again so that all of `wanted` are there, each after what it needs.
+fn missing(task: &Task<'_>, here: &[bool], wanted: &[u32]) -> Vec<u32> {
+    let mut batch: Vec<u32> = Vec::new();
+    let mut todo: Vec<u32> = wanted.iter().copied().filter(|&value| !here[value as usize]).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(value) = todo.pop() {
+        let maker = task.maker[value as usize];
+        if maker == NONE || !seen.insert(maker) {
+            continue;
+        }
+        batch.push(maker);
+        todo.extend(task.reads_of(maker, false).iter().copied().filter(|&read| !here[read as usize]));
+    }
+    batch.sort_unstable();
+    batch
+}
