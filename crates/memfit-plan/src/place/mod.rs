@@ -22,6 +22,7 @@ mod push_down;
 mod rank;
 mod refcount;
 mod size_or_duration_first;
+pub mod spread;
 mod skyline;
 mod stack;
 

@@ -116,7 +116,7 @@ pub(crate) fn cut(n: u32, seed: u64, drop: u64) -> Problem {
         let (one, other) = (draw(&mut random), draw(&mut random));
         let at = if area(&pieces[one]) >= area(&pieces[other]) { one } else { other };
         let (left, right, low, high) = pieces[at];
-        let upright = random.next() % 2 == 0;
+        let upright = random.next().is_multiple_of(2);
         if right - left > 1 && (upright || high - low == 1) {
             let middle = left + 1 + random.next() % (right - left - 1);
             pieces[at] = (left, middle, low, high);

@@ -49,6 +49,8 @@ struct Frame {
     split: usize,
     /// Whether it is the first frame of its part.
     root: bool,
+    /// If the candidates are all that can be lowest in some section: what its placements go on from.
+    pivot: Option<(u64, u32)>,
 }
 
 const NONE: usize = usize::MAX;
@@ -224,7 +226,7 @@ impl<'a> Search<'a> {
             }
             _ => {
                 let (end, trail) = (self.pool.len(), self.trail.len());
-                self.frames.push(Frame { part, next: start, end, trail, split, root });
+                self.frames.push(Frame { part, next: start, end, trail, split, root, pivot: None });
                 self.solved(self.frames.len() - 1);
             }
         }
@@ -296,11 +298,18 @@ impl<'a> Search<'a> {
             return;
         }
         self.scratch.retain(|&(rest, ..)| rest < ceiling);
+        let section = self.pivot(part, ceiling);
+        let pivot = section.map(|section| {
+            let (section, floor) = (u32::try_from(section).unwrap_or(u32::MAX), self.floor[section]);
+            let inside = |piece: usize| inst.lo[piece] <= section && section < inst.hi[piece];
+            self.scratch.retain(|&(rest, _, piece)| rest == floor && inside(piece as usize));
+            last
+        });
         self.scratch.sort_unstable();
         let next = self.pool.len();
         self.pool.extend(self.scratch.iter().map(|&(.., piece)| (piece, 0)));
         let (end, trail) = (self.pool.len(), self.trail.len());
-        self.frames.push(Frame { part, next, end, trail, split, root });
+        self.frames.push(Frame { part, next, end, trail, split, root, pivot });
         self.state = State::Next;
     }
 
@@ -317,19 +326,20 @@ impl<'a> Search<'a> {
         }
         let piece = self.pool[frame.next].0;
         frame.next += 1;
-        let (part, split, end, index) = (frame.part, frame.split, frame.end, self.frames.len() - 1);
+        let (part, split, end, pivot) = (frame.part, frame.split, frame.end, frame.pivot);
+        let index = self.frames.len() - 1;
         self.take_back(mark);
         self.nodes += 1;
         self.work += 100 + u64::from(part.1 - part.0) / 2;
         let offset = self.rest[piece as usize];
-        if !self.place(piece, offset, part) {
+        let last = pivot.unwrap_or((offset, self.rank[piece as usize]));
+        if !self.place(piece, offset, last.0, part) {
             return;
         }
         if self.inst.conflicts.row(piece as usize).iter().all(|&other| self.placed[other as usize]) {
             // Nothing lies on it: what its siblings can do can be done with it in place.
             self.frames[index].next = end;
         }
-        let last = (offset, self.rank[piece as usize]);
         self.state = State::Enter { part, last, split, root: false };
     }
 
@@ -345,8 +355,33 @@ impl<'a> Search<'a> {
         self.pool.truncate(self.frames.last().map_or(0, |frame| frame.end));
     }
 
-    /// Places `piece` at `offset`. False if the capacity cannot be kept any more; the trail takes it back.
-    fn place(&mut self, piece: u32, offset: u64, part: (u32, u32)) -> bool {
+    /// The section with the fewest pieces that can be lowest in it, of those that have not a byte to spare:
+    /// there one of them must lie on the floor. Only sections with a floor below `ceiling`, where nothing
+    /// can go beneath.
+    fn pivot(&mut self, part: (u32, u32), ceiling: u64) -> Option<usize> {
+        let (mut best, mut fewest) = (None, usize::MAX);
+        for section in part.0 as usize..part.1 as usize {
+            let active = self.active[section] as usize;
+            let floor = self.floor[section];
+            if active == 0 || floor >= ceiling || floor + self.total[section] != self.capacity {
+                continue;
+            }
+            self.work += active as u64;
+            let members = self.members[section][..active].iter();
+            let count = members.filter(|&&piece| self.low[piece as usize] == floor).count();
+            if count < fewest {
+                (best, fewest) = (Some(section), count);
+                if count <= 1 {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    /// Places `piece` at `offset`, where nothing will be placed below `level` any more. False if the capacity
+    /// cannot be kept any more; the trail takes it back.
+    fn place(&mut self, piece: u32, offset: u64, level: u64, part: (u32, u32)) -> bool {
         let inst = self.inst;
         let size = inst.size[piece as usize];
         let (lo, hi) = (inst.lo[piece as usize] as usize, inst.hi[piece as usize] as usize);
@@ -384,7 +419,7 @@ impl<'a> Search<'a> {
             self.raise_low(other, top);
         }
         fits = self.settle(fits);
-        let room = self.capacity.saturating_sub(offset);
+        let room = self.capacity.saturating_sub(level);
         if !fits {
             return false;
         }
