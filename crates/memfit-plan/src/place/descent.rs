@@ -10,6 +10,7 @@ use super::arena::{Arena, Packing};
 use super::plateau::{self, Tree};
 use super::rank::Order;
 use super::skyline::Skyline;
+use super::{fit, heap};
 
 /// The lowest packing under `ceiling` of the dives by `orders`, or the first that is no higher than enough.
 pub(crate) fn pack(
@@ -46,6 +47,21 @@ pub(crate) fn pack(
         return Some(first);
     }
     packings.min_by_key(|packing| packing.height)
+}
+
+/// Where searches start: the lowest of no sharing, online best fit, and the dives.
+pub(crate) fn start(arena: &Arena, stop: &(dyn Fn() -> bool + Sync)) -> Packing {
+    let mut best = fit::separate(arena);
+    if best.height > arena.enough {
+        let online = heap::online(arena);
+        best = if online.height < best.height { online } else { best };
+    }
+    if best.height > arena.enough
+        && let Some(found) = pack(arena, &orders(arena), best.height, stop)
+    {
+        best = found;
+    }
+    best
 }
 
 /// All of [`Order::STATIC`].

@@ -1,12 +1,12 @@
 //! The best of many, then search, until nothing lower is possible or the effort is spent.
 //!
-//! The ladder: online best fit; the canonical dives; dives with noisy orders; then, in turns that double,
-//! branch and bound on each independent part that is small enough (`exact/`) and large-neighbourhood search
-//! (`windows.rs`); where the bound was not met, every other placer that is quick enough, so that `best` is
+//! The ladder: online best fit; the canonical dives; branch and bound on each independent part, where all are
+//! small enough (`exact/`); then, in turns that double, dives with noisy orders, large-neighbourhood search
+//! (`windows.rs`) and branch and bound with other noise; where the bound was not met, every other placer that is quick enough, so that `best` is
 //! never above any of them.
 //!
 //! Source: ours; the parts name theirs. Guarantee: never above the sum of all sizes; never above any other
-//! placer up to 2,000 buffers (any number for those that need no quadratic time); with enough effort least
+//! placer up to 2,000 buffers (any number for those that need no quadratic time), `exact` only at efforts up to 8; with enough effort least
 //! for small problems; the bound is always proved. Time: what the effort allows, at least O(n log n). Space
 //! O(n), and pairs for parts of up to 3,000 buffers. Ties go to what was found first. Deterministic for a
 //! seed and an effort on any machine and any number of threads, unless `stop` cuts it short. Wrong choice
@@ -18,8 +18,8 @@ use super::arena::{Arena, Does, Packing, place};
 use super::fit::{self, Gap};
 use super::rank::{Order, Random, noise};
 use super::{
-    HillClimb, Placement, Placer, Problem, RefCount, Stack, Unplaced, descent, exact, greedy_by_breadth,
-    greedy_by_size, heap, largest_first, push_down, size_or_duration_first,
+    Exact, HillClimb, Placement, Placer, Problem, RefCount, Stack, Unplaced, descent, exact,
+    greedy_by_breadth, greedy_by_size, heap, largest_first, push_down, size_or_duration_first,
 };
 use crate::{Context, Info};
 
@@ -33,8 +33,8 @@ pub struct Best {
 }
 
 impl Best {
-    /// About half a second.
-    pub const DEFAULT: Best = Best { work: 400_000_000, exact_pieces: 3000 };
+    /// A quarter of a second, besides branch and bound's own half second.
+    pub const DEFAULT: Best = Best { work: 250_000_000, exact_pieces: 3000 };
 }
 
 impl Placer for Best {
@@ -56,21 +56,15 @@ impl Placer for Best {
     }
 }
 
+/// Most of the effort that goes into one search of the whole before windows have their turn.
+const MOST_EFFORT: u32 = 8;
+
 /// Noise of the dives in percent.
 const NOISE: [u32; 3] = [10, 30, 3];
 
 impl Best {
     fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
-        let stop = context.stop;
-        let mut best = fit::separate(arena);
-        if best.height > arena.enough {
-            keep(&mut best, heap::online(arena));
-        }
-        if best.height > arena.enough
-            && let Some(found) = descent::pack(arena, &descent::orders(arena), best.height, stop)
-        {
-            keep(&mut best, found);
-        }
+        let mut best = descent::start(arena, context.stop);
         let budget = self.work.saturating_mul(u64::from(context.effort));
         self.search(arena, &mut best, budget, context);
         if best.height > arena.enough.max(best.bound) {
@@ -86,20 +80,25 @@ impl Best {
             let widths = part.iter().map(|&piece| u64::from(arena.pieces[piece as usize].width()));
             part.len() <= self.exact_pieces && widths.sum::<u64>() <= 2_000_000
         });
+        // First what `exact` does, from where it starts, so as never to be above it.
+        if small && best.height > arena.enough {
+            let budget = Exact::DEFAULT.work.saturating_mul(u64::from(context.effort.min(MOST_EFFORT)));
+            exact::improve(arena, best, budget, context.seed, context);
+        }
         let mut random = Random::new(context.seed);
-        let (mut spent, mut share) = (0u64, budget.min(self.work) / 4);
+        let (mut spent, mut share) = (0u64, budget.min(self.work) / 2);
         while best.height > arena.enough.max(best.bound) && spent < budget && !stop() {
-            let dives = if small { share / 4 } else { share };
+            let dives = if small { share / 8 } else { share };
             spent = spent.saturating_add(noisy_dives(arena, best, dives, &mut random, stop));
-            if small {
-                let share = share.min(budget.saturating_sub(spent));
-                spent =
-                    spent.saturating_add(exact::improve(arena, best, share, random.below(1 << 60), context));
-            }
             if arena.apart.rows() == 0 {
                 let share = share.min(budget.saturating_sub(spent));
                 spent =
                     spent.saturating_add(windows::improve(arena, best, share, random.below(1 << 60), stop));
+            }
+            if small {
+                let share = share.min(budget.saturating_sub(spent));
+                spent =
+                    spent.saturating_add(exact::improve(arena, best, share, random.below(1 << 60), context));
             }
             share = share.saturating_mul(2);
         }

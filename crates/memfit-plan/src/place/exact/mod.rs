@@ -30,7 +30,7 @@ use search::{Outcome, Search};
 
 use super::arena::{Arena, Does, Packing, place};
 use super::rank::{Order, noise};
-use super::{Placement, Placer, Problem, Unplaced, descent, fit};
+use super::{Placement, Placer, Problem, Unplaced, descent};
 use crate::{Context, Info};
 
 /// Branch and bound.
@@ -61,8 +61,7 @@ impl Placer for Exact {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
-            let found = descent::pack(arena, &descent::orders(arena), u64::MAX, context.stop);
-            let mut best = found.unwrap_or_else(|| fit::separate(arena));
+            let mut best = descent::start(arena, context.stop);
             let budget = self.work.saturating_mul(u64::from(context.effort));
             improve(arena, &mut best, budget, context.seed, context);
             Ok(best)
