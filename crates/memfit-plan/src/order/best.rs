@@ -77,7 +77,7 @@ pub(super) fn search(model: &Model, context: &Context<'_>) -> Known {
 }
 
 /// What search may cost at effort 1, in ops looked at: some tenths of a second.
-const WORK: usize = 16_000_000;
+const WORK: usize = 24_000_000;
 
 /// Numbers that a beam may hold.
 const LARGEST_BEAM: usize = 1 << 26;

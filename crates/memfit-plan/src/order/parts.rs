@@ -53,13 +53,7 @@ fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'
                 if whole { *work * 2 / 3 } else { (*work).min(WORK_OF_AN_OP * (window.1 - window.0)) };
             let before = prefix(model, &known.order[..window.0]);
             let part = Part::new(model, &before, &known.order[window.0..window.1], &mut local);
-            let limits = Limits { from: known.bound, below: known.peak, work: share / 2, stop: context.stop };
-            let mut found = search(&part, limits);
-            let mut ordered = part;
-            if found.capped(known.peak) {
-                ordered = ordered.reversed();
-                found = search(&ordered, limits);
-            }
+            let (found, ordered) = both_ways(part, known, share, context);
             *work = work.saturating_sub(found.work() + model.op_count()); // And the prefix.
             match found {
                 Found::Best { path, .. } => {
@@ -83,6 +77,37 @@ fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'
             return;
         }
         known.peak = highest(model, &known.order).1.max(model.floor());
+    }
+}
+
+/// Searches a part forwards and backwards, with ever more work: either way may be easy where the other is hard.
+/// Returns what was found last, and the part the way it was read then; the work is that of all searches.
+fn both_ways(part: Part, known: &Known, share: usize, context: &Context<'_>) -> (Found, Part) {
+    let mut ways = [part.reversed(), part];
+    let mut spent = 0;
+    let mut level = known.bound;
+    let mut least = 50_000usize;
+    let mut forwards = false;
+    loop {
+        ways.swap(0, 1);
+        forwards = !forwards;
+        let work = least.min(share / 2);
+        let limits = Limits { from: known.bound, below: known.peak, work, stop: context.stop };
+        let mut found = search(&ways[0], limits);
+        let (Found::Best { work, .. } | Found::AtLeast { work, .. }) = &mut found;
+        spent += *work;
+        *work = spent;
+        if let Found::AtLeast { level: shown, .. } = &mut found {
+            level = level.max(*shown);
+            *shown = level;
+        }
+        if !forwards && least >= share / 2 || !found.capped(known.peak) || (context.stop)() {
+            let [way, _] = ways;
+            return (found, way);
+        }
+        if !forwards {
+            least = least.saturating_mul(8);
+        }
     }
 }
 
