@@ -10,31 +10,30 @@ use std::time::Instant;
 
 use memfit_engine::Settings;
 use memfit_engine::evict::EVICTORS;
-use memfit_engine::replay::{Outcome, replay};
+use memfit_engine::offline::Effort;
+use memfit_engine::replay::{Outcome, ReplayReport, Trace, replay, replay_planned};
+use memfit_ir::Bytes;
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    for name in common::LOGS {
-        let Some(trace) = common::recorded(name) else { continue };
+    let mut names: Vec<&str> = EVICTORS.iter().map(|entry| entry.info.name).collect();
+    names.push("planned");
+    for log in common::LOGS {
+        let Some(trace) = common::recorded(log) else { continue };
         let base = trace.base();
-        println!("{name}: {} calls, {} ns, peak {} B", base.calls, base.time.0, base.peak.0);
-        for entry in EVICTORS {
-            let evictor = entry.info.name;
-            if !wanted.is_empty() && !wanted.iter().any(|name| name == evictor) {
-                continue;
-            }
-            let mut row = format!("{evictor:>10}");
+        println!("{log}: {} calls, {} ns, peak {} B", base.calls, base.time.0, base.peak.0);
+        for &name in
+            names.iter().filter(|name| wanted.is_empty() || wanted.iter().any(|other| other == *name))
+        {
             let start = Instant::now();
-            let mut failures = 0;
+            let (mut row, mut failures) = (format!("{name:>10}"), 0);
             for tenth in (1..=10).rev() {
                 if failures >= 2 {
                     break;
                 }
-                let budget = common::part(base.peak, f64::from(tenth) / 10.0);
-                let settings =
-                    if evictor == "best" { best(budget) } else { Settings::simulator(budget, evictor) };
-                let report = replay(&trace, settings, 1.0).expect("a recorded step can be replayed");
+                let report = run(&trace, name, common::part(base.peak, f64::from(tenth) / 10.0));
                 row += &match report.outcome {
+                    Outcome::Done if name == "planned" && !report.guided => "  diverged".to_owned(),
                     Outcome::Done => format!("  {:.4}", 1.0 + report.overhead()),
                     Outcome::NoRoom(_) => "     OOM".to_owned(),
                     Outcome::Slow => "       T".to_owned(),
@@ -46,6 +45,12 @@ fn main() {
     }
 }
 
-fn best(budget: memfit_ir::Bytes) -> Settings {
-    Settings { align: memfit_ir::Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) }
+fn run(trace: &Trace, name: &str, budget: Bytes) -> ReplayReport {
+    let ours = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
+    match name {
+        "planned" => replay_planned(trace, ours, 1.0, &Effort::default()),
+        "best" => replay(trace, ours, 1.0),
+        _ => replay(trace, Settings::simulator(budget, name), 1.0),
+    }
+    .expect("a recorded step can be replayed")
 }

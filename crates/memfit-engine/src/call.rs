@@ -89,13 +89,13 @@ impl Dealloc {
     }
 }
 
-/// How evicted inputs are brought back.
+/// How evicted inputs are brought back: always depth first, over a stack that is a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regeneration {
-    /// As DTR: depth first, all inputs of all unfinished ops pinned, whatever else an op makes goes to the pool.
+    /// As DTR: all inputs of all unfinished ops stay until they have run, or there is no room.
     Nested,
-    /// The ops to run are listed first; each input is pinned only from when it is there to its last use in the
-    /// list, and what nobody holds is dropped right after.
+    /// The working set of each op to run is checked first; and where room runs out, unfinished ops give up inputs they
+    /// have, the outermost first and each once, to be brought back in turn.
     #[default]
-    Listed,
+    Yielding,
 }

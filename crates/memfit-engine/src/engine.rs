@@ -8,6 +8,7 @@ use crate::alloc::{self, Allocator};
 use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
+use crate::guide::Guide;
 use crate::host::{Block, Host};
 use crate::log::Log;
 use crate::run::Scratch;
@@ -49,7 +50,7 @@ impl Settings {
             evictor: "best".to_owned(),
             options: evict::Options::default(),
             dealloc: Dealloc::EagerEvict,
-            regeneration: Regeneration::Listed,
+            regeneration: Regeneration::Yielding,
             forget: true,
             patience: Nanos(u64::MAX),
             log: false,
@@ -96,11 +97,11 @@ pub struct Stats {
 }
 
 /// The online runtime over a host.
-pub struct Engine<H: Host> {
+pub struct Engine<'a, H: Host> {
     /// The host.
     pub host: H,
     pub(crate) state: State,
-    pub(crate) evictor: Box<dyn Evictor>,
+    pub(crate) evictor: Box<dyn Evictor + 'a>,
     pub(crate) allocator: Box<dyn Allocator>,
     pub(crate) settings: Settings,
     pub(crate) stats: Stats,
@@ -109,28 +110,47 @@ pub struct Engine<H: Host> {
     pub(crate) pins: BTreeMap<u32, u32>,
     pub(crate) scratch: Scratch,
     pub(crate) log: Option<Log>,
+    pub(crate) guide: Option<Guide>,
+    /// Offsets that the plan has for the outputs and the workspace of the next run.
+    pub(crate) preferred: Vec<u64>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
 }
 
-impl<H: Host> Engine<H> {
+impl<'a, H: Host> Engine<'a, H> {
     /// An engine with nothing in it.
     ///
     /// # Errors
     ///
     /// If the settings name a policy or an allocator that does not exist.
-    pub fn new(host: H, settings: Settings) -> Result<Engine<H>, Fault> {
+    pub fn new(host: H, settings: Settings) -> Result<Engine<'a, H>, Fault> {
+        let evictor = evict::by_name(&settings.evictor)
+            .ok_or_else(|| Fault::BadCall(format!("there is no evictor `{}`", settings.evictor)))?;
+        let evictor = (evictor.make)(&settings.options);
+        Engine::with_evictor(host, settings, evictor)
+    }
+
+    /// An engine with a policy of its caller's; `settings.evictor` is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// If the settings name an allocator that does not exist.
+    pub fn with_evictor(
+        host: H,
+        settings: Settings,
+        evictor: Box<dyn Evictor + 'a>,
+    ) -> Result<Engine<'a, H>, Fault> {
         let unknown = |what: &str, name: &str| Fault::BadCall(format!("there is no {what} `{name}`"));
-        let evictor =
-            evict::by_name(&settings.evictor).ok_or_else(|| unknown("evictor", &settings.evictor))?;
         let allocator =
             alloc::by_name(&settings.allocator).ok_or_else(|| unknown("allocator", &settings.allocator))?;
         let mut engine = Engine {
             host,
             state: State::default(),
-            evictor: (evictor.make)(&settings.options),
+            evictor,
             allocator: (allocator.make)(settings.budget, settings.align),
             log: None,
+            guide: None,
+            preferred: Vec::new(),
             settings,
             stats: Stats::default(),
             kinds: Vec::new(),
@@ -158,6 +178,8 @@ impl<H: Host> Engine<H> {
     ///
     /// [`Fault::NoRoom`].
     pub fn put(&mut self, size: Bytes, role: Role) -> Result<TensorId, Fault> {
+        self.follow(None, NONE)?;
+        self.preferred.clear();
         let offset = self.room(size.0, "put", size.0)?;
         let storage = self.state.new_storage(size);
         let tensor = self.state.new_tensor(storage, NONE);
@@ -171,6 +193,7 @@ impl<H: Host> Engine<H> {
         if let Some(log) = &mut self.log {
             log.put(&mut self.state, tensor, role);
         }
+        self.follow_put(tensor);
         Ok(TensorId(tensor))
     }
 
@@ -182,10 +205,12 @@ impl<H: Host> Engine<H> {
     /// Any [`Fault`]; then nothing is made.
     pub fn apply(&mut self, call: &Call<'_>, made: &mut Vec<TensorId>) -> Result<(), Fault> {
         self.check(call)?;
-        self.follow(call)?;
+        self.state.call = self.stats.calls;
         let record = self.enlist(call);
         let target = self.state.record(record).writes.first().copied().unwrap_or(NONE);
-        let ran = self.overwrite(record).and_then(|()| self.materialise(record, target));
+        let ran = self.follow(Some(call), record);
+        let ran = ran.and_then(|()| self.overwrite(record)).and_then(|()| self.materialise(record, target));
+        self.preferred.clear();
         if let Err(fault) = ran {
             self.strike(record);
             return Err(fault);
@@ -387,6 +412,11 @@ impl<H: Host> Engine<H> {
     }
 
     pub(crate) fn define(&mut self, tensor: u32) -> Result<(), Fault> {
+        let this = self.state.tensor(tensor);
+        if this.defined {
+            return Ok(());
+        }
+        self.follow_to_end()?;
         let this = self.state.tensor(tensor);
         if this.defined {
             return Ok(());

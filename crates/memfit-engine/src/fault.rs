@@ -50,8 +50,8 @@ pub struct NoRoom {
     pub holding: Vec<Holding>,
     /// The budget.
     pub budget: Bytes,
-    /// The smallest budget with which this call would have gone on; over the budget even then, if the bytes are there
-    /// but nowhere in one piece.
+    /// The smallest budget with which this call would have gone on. Not over the budget if the bytes are there, but
+    /// nowhere in one piece.
     pub enough: Bytes,
 }
 
@@ -72,7 +72,11 @@ impl fmt::Display for NoRoom {
                 separator = ",";
             }
         }
-        write!(f, "; `{enough}` would do")
+        if enough > budget {
+            write!(f, "; `{enough}` would do")
+        } else {
+            write!(f, "; as many bytes are free, but not in one piece")
+        }
     }
 }
 

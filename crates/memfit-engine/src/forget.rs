@@ -6,10 +6,12 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::state::NONE;
 
-impl<H: Host> Engine<H> {
+impl<H: Host> Engine<'_, H> {
     /// The program has given up its last reference to `storage`.
     pub(crate) fn released(&mut self, storage: u32) {
         match self.settings.dealloc {
+            // The plan says when.
+            _ if self.guide.is_some() => {}
             Dealloc::EagerEvict => {
                 if self.state.storage(storage).in_pool {
                     self.evict(storage);
@@ -115,6 +117,7 @@ impl<H: Host> Engine<H> {
             work.push(read);
         }
         self.state.free_records.push(record);
+        self.forget_record(record);
     }
 
     /// What `record` makes can't be made again: it needs its inputs no more.
@@ -187,7 +190,7 @@ impl<H: Host> Engine<H> {
             for child in gone {
                 let this = self.state.storage(child);
                 if this.held > 0 {
-                    let held: Vec<u32> = this.tensors.iter().copied().collect();
+                    let held: Vec<u32> = this.tensors.clone();
                     for tensor in held {
                         if self.state.tensor(tensor).held > 0 {
                             self.define(tensor)?;

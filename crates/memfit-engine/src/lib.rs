@@ -9,6 +9,7 @@ mod forget;
 mod guide;
 mod host;
 mod log;
+pub mod offline;
 pub mod replay;
 mod run;
 mod state;

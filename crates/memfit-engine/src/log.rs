@@ -1,8 +1,8 @@
 //! The log: what the engine did, as a graph and a program over it that the judge can read.
 
 use memfit_ir::{
-    BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec, Place, Plan,
-    Program, Reuse, Role, Step, ValueId, ValueSpec,
+    BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec, Place,
+    Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -44,14 +44,14 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Number of calls so far.
-    pub(crate) fn len(&self) -> usize {
-        self.ops.len()
-    }
-
     fn value(&mut self, size: u64, role: Role) -> u32 {
         let index = next_index(self.values.len());
-        self.values.push(ValueSpec { name: format!("v{index}"), size: Bytes(size), role, ..ValueSpec::default() });
+        self.values.push(ValueSpec {
+            name: format!("v{index}"),
+            size: Bytes(size),
+            role,
+            ..ValueSpec::default()
+        });
         self.holder.push(NONE);
         self.next_version.push(NONE);
         index
@@ -92,7 +92,14 @@ impl Log {
     }
 
     /// `record` has run; nothing of it is booked yet.
-    pub(crate) fn compute(&mut self, state: &mut State, record: u32, kind: &str, writes: &[Block], workspace: Block) {
+    pub(crate) fn compute(
+        &mut self,
+        state: &mut State,
+        record: u32,
+        kind: &str,
+        writes: &[Block],
+        workspace: Block,
+    ) {
         if state.record(record).runs == 1 {
             self.enter(state, record, kind);
         }
@@ -116,7 +123,8 @@ impl Log {
         }
         let scratch = (workspace.size > Bytes::ZERO)
             .then(|| self.buffer(Content::Workspace, workspace.size, workspace.offset, None));
-        let step = self.program.compute(op, 0, buffers.into_iter().map(BufferId), made.iter().copied(), scratch);
+        let step =
+            self.program.compute(op, 0, buffers.into_iter().map(BufferId), made.iter().copied(), scratch);
         self.program.steps.push(step);
         let this = state.record(record);
         let mut kept = Vec::new();
@@ -159,7 +167,8 @@ impl Log {
     /// Adds the op of `record` and its values to the graph.
     fn enter(&mut self, state: &mut State, record: u32, kind: &str) {
         let operands = self.operands(state, record);
-        let reads: Vec<ValueId> = operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)).collect();
+        let reads: Vec<ValueId> =
+            operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)).collect();
         let (mut writes, mut reuses) = (Vec::new(), Vec::new());
         for at in 0..state.record(record).writes.len() {
             let this = state.record(record);
@@ -247,7 +256,7 @@ impl Log {
     }
 }
 
-impl<H: Host> Engine<H> {
+impl<H: Host> Engine<'_, H> {
     /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
     ///
     /// # Errors
@@ -257,7 +266,8 @@ impl<H: Host> Engine<H> {
         self.log = None;
         let held = self.restore_held()?;
         let records: Vec<u32> = {
-            let mut records: Vec<u32> = self.state.tensors.iter().filter(|t| t.alive).map(|t| t.record).collect();
+            let mut records: Vec<u32> =
+                self.state.tensors.iter().filter(|t| t.alive).map(|t| t.record).collect();
             records.sort_unstable();
             records.dedup();
             records.into_iter().filter(|&record| record != NONE).collect()

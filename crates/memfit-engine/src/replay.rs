@@ -8,9 +8,11 @@ use memfit_ir::{Bytes, Effect, Graph, Nanos, Role};
 
 use crate::call::{Call, Output, TensorId};
 use crate::engine::{Engine, Settings, Stats};
+use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::host::VirtualHost;
 use crate::log::Recorded;
+use crate::offline::{self, Effort};
 
 /// One thing that a program did. Tensors are numbered in the order in which events make them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +203,8 @@ pub struct ReplayReport {
     pub base: Base,
     /// What the engine did.
     pub stats: Stats,
+    /// Whether a plan was followed to the end.
+    pub guided: bool,
 }
 
 impl ReplayReport {
@@ -218,17 +222,63 @@ impl ReplayReport {
 ///
 /// Any [`Fault`] but a lack of room, which is an outcome.
 pub fn replay(trace: &Trace, settings: Settings, limit: f64) -> Result<ReplayReport, Fault> {
+    replay_guided(trace, settings, limit, None)
+}
+
+/// As [`replay`], following `plan` as far as the trace agrees with it.
+///
+/// # Errors
+///
+/// Any [`Fault`] but a lack of room, which is an outcome.
+pub fn replay_guided(
+    trace: &Trace,
+    settings: Settings,
+    limit: f64,
+    plan: Option<Recorded>,
+) -> Result<ReplayReport, Fault> {
     let base = trace.base();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
     let patience = Nanos((limit * base.time.0 as f64) as u64);
     let mut engine = Engine::new(VirtualHost::default(), Settings { patience, ..settings })?;
+    if let Some(plan) = plan {
+        engine.guide(plan);
+    }
     let outcome = match drive(&mut engine, trace) {
         Ok(()) => Outcome::Done,
         Err(Fault::TooSlow(_)) => Outcome::Slow,
         Err(fault @ Fault::NoRoom(_)) => Outcome::NoRoom(fault),
         Err(fault) => return Err(fault),
     };
-    Ok(ReplayReport { outcome, base, stats: engine.stats() })
+    Ok(ReplayReport { outcome, base, stats: engine.stats(), guided: engine.is_guided() })
+}
+
+/// Plans `trace` as a step that has been recorded, and runs it guided by that plan.
+///
+/// # Errors
+///
+/// Any [`Fault`] but a lack of room, which is an outcome.
+pub fn replay_planned(
+    trace: &Trace,
+    settings: Settings,
+    limit: f64,
+    effort: &Effort,
+) -> Result<ReplayReport, Fault> {
+    match offline::plan(trace, &settings, effort) {
+        Ok(planned) => replay_guided(trace, settings, limit, Some(planned.recorded)),
+        Err(fault @ Fault::NoRoom(_)) => Ok(ReplayReport {
+            outcome: Outcome::NoRoom(fault),
+            base: trace.base(),
+            stats: Stats::default(),
+            guided: false,
+        }),
+        Err(Fault::TooSlow(_)) => Ok(ReplayReport {
+            outcome: Outcome::Slow,
+            base: trace.base(),
+            stats: Stats::default(),
+            guided: false,
+        }),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Runs `trace` under `settings` and returns the log, with everything that is held at the end in memory together.
@@ -237,15 +287,35 @@ pub fn replay(trace: &Trace, settings: Settings, limit: f64) -> Result<ReplayRep
 ///
 /// Any [`Fault`].
 pub fn record(trace: &Trace, settings: Settings) -> Result<(Recorded, Stats), Fault> {
+    let entry = evict::by_name(&settings.evictor);
+    let entry = entry.ok_or_else(|| Fault::BadCall(format!("there is no evictor `{}`", settings.evictor)))?;
+    let evictor = (entry.make)(&settings.options);
+    record_with(trace, settings, evictor)
+}
+
+/// As [`record`], with a policy of its caller's.
+///
+/// # Errors
+///
+/// Any [`Fault`].
+pub fn record_with(
+    trace: &Trace,
+    settings: Settings,
+    evictor: Box<dyn Evictor + '_>,
+) -> Result<(Recorded, Stats), Fault> {
     let settings = Settings { log: true, ..settings };
-    let mut engine = Engine::new(VirtualHost::default(), settings)?;
+    let mut engine = Engine::with_evictor(VirtualHost::default(), settings, evictor)?;
     drive(&mut engine, trace)?;
     let recorded = engine.end_step()?;
     Ok((recorded, engine.stats()))
 }
 
-/// Hands `trace` to `engine`.
-pub(crate) fn drive(engine: &mut Engine<VirtualHost>, trace: &Trace) -> Result<(), Fault> {
+/// Hands `trace` to `engine`; what it holds at the end is pinned.
+///
+/// # Errors
+///
+/// Any [`Fault`].
+pub fn drive(engine: &mut Engine<'_, VirtualHost>, trace: &Trace) -> Result<(), Fault> {
     let mut tensors: Vec<TensorId> = Vec::new();
     let mut reads_now: Vec<TensorId> = Vec::new();
     let of = |tensors: &[TensorId], number: u32| {

@@ -19,6 +19,8 @@ struct Frame {
     back: usize,
     /// Storages it has locked, each once for each lock.
     locked: Vec<u32>,
+    /// Storages it has given up once: it does not do so again, so that all this ends.
+    yielded: Vec<u32>,
 }
 
 /// Buffers that are used again and again.
@@ -30,7 +32,7 @@ pub(crate) struct Scratch {
     fresh: Vec<u32>,
 }
 
-impl<H: Host> Engine<H> {
+impl<H: Host> Engine<'_, H> {
     /// Runs `record` so that `target`, an output that is gone, is there. `NONE` for an op without outputs.
     pub(crate) fn materialise(&mut self, record: u32, target: u32) -> Result<(), Fault> {
         let whole = self.touch_and_lock(record);
@@ -39,10 +41,10 @@ impl<H: Host> Engine<H> {
             self.unlock_reads(record);
             return ran;
         }
-        match self.settings.regeneration {
-            Regeneration::Nested => self.nested(record, target),
-            Regeneration::Listed => self.listed(record, target),
+        if self.settings.regeneration == Regeneration::Yielding {
+            self.check_working_sets(record)?;
         }
+        self.regenerate(record, target)
     }
 
     /// Marks all inputs as used; if all are there, locks them and returns true.
@@ -72,8 +74,8 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Depth first, as DTR: every unfinished op keeps its inputs. The stack is a vector.
-    fn nested(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+    /// Depth first: every unfinished op keeps its inputs, until it has to yield. The stack is a vector.
+    fn regenerate(&mut self, record: u32, target: u32) -> Result<(), Fault> {
         let mut stack = vec![self.frame(record, target)];
         while let Some(frame) = stack.last_mut() {
             if let Some(&missing) = frame.missing.get(frame.back) {
@@ -95,9 +97,13 @@ impl<H: Host> Engine<H> {
                 return Err(Fault::Lost(TensorId(missing)));
             }
             let (record, target) = (frame.record, frame.target);
-            if let Err(fault) = self.run(record, target) {
-                self.unwind(stack);
-                return Err(fault);
+            match self.run(record, target) {
+                Err(Fault::NoRoom(_)) if self.make_yield(&mut stack) => continue,
+                Err(fault) => {
+                    self.unwind(stack);
+                    return Err(fault);
+                }
+                Ok(()) => {}
             }
             stack.pop();
             self.unlock_reads(record);
@@ -123,8 +129,67 @@ impl<H: Host> Engine<H> {
         frame
     }
 
-    fn listed(&mut self, record: u32, target: u32) -> Result<(), Fault> {
-        self.nested(record, target)
+    /// Takes an input from the outermost unfinished op that has one to give, to be brought back later.
+    fn make_yield(&mut self, stack: &mut [Frame]) -> bool {
+        let Some((_, outer)) = stack.split_last_mut() else { return false };
+        if self.settings.regeneration == Regeneration::Nested {
+            return false;
+        }
+        for frame in outer {
+            let candidate = frame.locked.iter().copied().find(|storage| {
+                let this = self.state.storage(*storage);
+                let own = frame.locked.iter().filter(|other| *other == storage).count();
+                this.evictable
+                    && this.size > 0
+                    && this.locks as usize == own
+                    && !frame.yielded.contains(storage)
+            });
+            let Some(storage) = candidate else { continue };
+            frame.yielded.push(storage);
+            frame.locked.retain(|&other| other != storage);
+            for &read in &self.state.records[frame.record as usize].reads {
+                if self.state.tensors[read as usize].storage == storage {
+                    frame.missing.push(read);
+                }
+            }
+            while self.state.storage(storage).locks > 0 {
+                self.unlock(storage);
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Before anything runs: each op that will have to run must fit beside what can't go.
+    fn check_working_sets(&mut self, record: u32) -> Result<(), Fault> {
+        let fixed = self.stats.used.saturating_sub(Bytes(self.state.pool_bytes));
+        let (mut work, mut seen) = (vec![record], std::collections::BTreeSet::from([record]));
+        let mut storages: Vec<u32> = Vec::new();
+        while let Some(record) = work.pop() {
+            storages.clear();
+            for &read in &self.state.record(record).reads {
+                let this = self.state.tensor(read);
+                storages.push(this.storage);
+                if !this.defined && this.record != NONE && seen.insert(this.record) {
+                    work.push(this.record);
+                }
+            }
+            storages.sort_unstable();
+            storages.dedup();
+            let moving = |storage: &&u32| {
+                let this = self.state.storage(**storage);
+                this.in_pool || !this.resident
+            };
+            let inputs: Bytes =
+                storages.iter().filter(moving).map(|&storage| Bytes(self.state.storage(storage).size)).sum();
+            let need = self.state.record(record).need();
+            let enough = fixed + inputs + Bytes(need);
+            if enough > self.settings.budget {
+                let op = self.kinds[self.state.record(record).kind as usize].clone();
+                return Err(self.no_room(op, enough, need));
+            }
+        }
+        Ok(())
     }
 
     fn unwind(&mut self, stack: Vec<Frame>) {
@@ -169,9 +234,9 @@ impl<H: Host> Engine<H> {
         let time = match ran {
             Ok(time) => time.0,
             Err(error) => {
-                for at in 0..writes.len() {
+                for (at, block) in writes.iter().enumerate() {
                     if matches!(self.state.record(record).outputs[at], Output::Fresh(_)) {
-                        self.free(writes[at]);
+                        self.free(*block);
                     }
                 }
                 return Err(error.into());
@@ -195,7 +260,7 @@ impl<H: Host> Engine<H> {
         for at in 0..self.state.record(record).outputs.len() {
             let block = match self.state.record(record).outputs[at] {
                 Output::View(of) | Output::InPlace(of) => reads[of],
-                Output::Fresh(size) => match self.room_for(size.0, record, need) {
+                Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
                     Ok(offset) => {
                         let written = self.state.record(record).writes[at];
                         let storage = if written == NONE { NONE } else { self.state.storage_of(written) };
@@ -213,7 +278,8 @@ impl<H: Host> Engine<H> {
         }
         let scratch = self.state.record(record).workspace;
         let workspace = outcome.and_then(|()| {
-            let offset = self.room_for(scratch, record, need)?;
+            let last = self.state.record(record).outputs.len();
+            let offset = self.room_at(last, scratch, record, need)?;
             let block = Block { storage: NONE, offset: Bytes(offset), size: Bytes(scratch) };
             if scratch > 0 {
                 self.host.allocate(block);
@@ -230,9 +296,17 @@ impl<H: Host> Engine<H> {
         workspace
     }
 
-    fn room_for(&mut self, size: u64, record: u32, need: u64) -> Result<u64, Fault> {
+    /// Room where the plan has it, if there is one, or anywhere.
+    fn room_at(&mut self, position: usize, size: u64, record: u32, need: u64) -> Result<u64, Fault> {
         if size == 0 {
             return Ok(0);
+        }
+        if let Some(&offset) = self.preferred.get(position)
+            && self.stats.used + Bytes(size) <= self.settings.budget
+            && self.allocator.allocate_at(offset, size)
+        {
+            self.took(offset, size);
+            return Ok(offset);
         }
         let kind = self.state.record(record).kind;
         self.room_named(size, need, Some(kind), "")
@@ -246,9 +320,7 @@ impl<H: Host> Engine<H> {
     fn room_named(&mut self, size: u64, need: u64, kind: Option<u32>, what: &str) -> Result<u64, Fault> {
         loop {
             if let Some(offset) = self.allocator.allocate(size) {
-                self.stats.used += Bytes(size);
-                self.stats.peak = self.stats.peak.max(self.stats.used);
-                self.stats.height = self.stats.height.max(Bytes(offset) + Bytes(size));
+                self.took(offset, size);
                 return Ok(offset);
             }
             if self.stats.used + Bytes(size) <= self.settings.budget {
@@ -268,12 +340,19 @@ impl<H: Host> Engine<H> {
             self.scratch.victims = victims;
             if none {
                 let op = kind.map_or(what, |kind| &self.kinds[kind as usize]).to_owned();
-                return Err(self.no_room(op, size, need));
+                let enough = self.stats.used + Bytes(size);
+                return Err(self.no_room(op, enough, need));
             }
         }
     }
 
-    fn no_room(&self, op: String, size: u64, need: u64) -> Fault {
+    fn took(&mut self, offset: u64, size: u64) {
+        self.stats.used += Bytes(size);
+        self.stats.peak = self.stats.peak.max(self.stats.used);
+        self.stats.height = self.stats.height.max(Bytes(offset) + Bytes(size));
+    }
+
+    fn no_room(&self, op: String, enough: Bytes, need: u64) -> Fault {
         let mut holding = Vec::new();
         for (index, storage) in self.state.storages.iter().enumerate() {
             if !storage.resident || storage.size == 0 || storage.in_pool {
@@ -287,7 +366,6 @@ impl<H: Host> Engine<H> {
             };
             holding.push(Holding { tensor: TensorId(storage.root), size: Bytes(storage.size), why });
         }
-        let enough = self.stats.used + Bytes(size);
         let (asked, budget) = (Bytes(need), self.settings.budget);
         Fault::NoRoom(Box::new(NoRoom { op, asked, holding, budget, enough }))
     }

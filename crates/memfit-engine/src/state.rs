@@ -32,6 +32,8 @@ pub(crate) struct Tensor {
     /// Whether its bytes are there and, for a view, its own op has run since they came.
     pub(crate) defined: bool,
     pub(crate) alive: bool,
+    /// Tells apart the tensors that have had this number.
+    pub(crate) serial: u64,
     /// Names in the log: the value, and the buffer that it is in now.
     pub(crate) value: u32,
     pub(crate) buffer: u32,
@@ -115,6 +117,9 @@ pub struct State {
     pub(crate) pool_bytes: u64,
     /// The clock.
     pub(crate) now: u64,
+    /// The number of the call that is being served.
+    pub(crate) call: u64,
+    serial: u64,
 }
 
 impl Default for State {
@@ -131,6 +136,8 @@ impl Default for State {
             pool_len: 0,
             pool_bytes: 0,
             now: 0,
+            call: 0,
+            serial: 0,
         }
     }
 }
@@ -179,8 +186,10 @@ impl State {
     }
 
     pub(crate) fn new_tensor(&mut self, storage: u32, record: u32) -> u32 {
-        let tensor =
-            Tensor { storage, record, held: 1, alive: true, value: NONE, buffer: NONE, ..Tensor::default() };
+        self.serial += 1;
+        let serial = self.serial;
+        let names = Tensor { value: NONE, buffer: NONE, ..Tensor::default() };
+        let tensor = Tensor { storage, record, held: 1, alive: true, serial, ..names };
         let index = match self.free_tensors.pop() {
             Some(index) => {
                 self.tensors[index as usize] = tensor;

@@ -38,11 +38,14 @@ fn hammer(seeds: std::ops::Range<u64>) {
         let pick = |len: usize, salt: u64| usize::try_from((seed / salt) % len as u64).unwrap();
         let (evictor, allocator) = (evictors[pick(evictors.len(), 1)], allocators[pick(3, 10)]);
         let dealloc = Dealloc::ALL[pick(3, 30)].0;
-        let regeneration = if seed % 4 == 3 { Regeneration::Nested } else { Regeneration::Listed };
+        let regeneration = if seed % 4 == 3 { Regeneration::Nested } else { Regeneration::Yielding };
         let roomy = Bytes(trace.base().peak.0 * 4 + 4096);
         for part in [100, 40, 24, 16, 12] {
             let budget = Bytes(roomy.0.min(trace.base().peak.0 * part / 16 + 8)).round_up(ALIGN);
-            let what = format!("seed {seed}, {evictor}, {allocator}, {dealloc:?}, {regeneration:?}, budget {}", budget.0);
+            let what = format!(
+                "seed {seed}, {evictor}, {allocator}, {dealloc:?}, {regeneration:?}, budget {}",
+                budget.0
+            );
             let settings = Settings { dealloc, regeneration, ..settings(budget, evictor, allocator) };
             match record(&trace, settings) {
                 Ok((recorded, stats)) => {

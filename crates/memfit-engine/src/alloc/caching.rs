@@ -68,7 +68,7 @@ impl Caching {
         Bytes(size).round_up(Bytes(self.quantum)).0
     }
 
-    fn from_segments(&mut self, size: u64, pool: usize) -> Option<u64> {
+    fn take_block(&mut self, size: u64, pool: usize) -> Option<u64> {
         let fits = |(&start, segment): (&u64, &Segment)| {
             let (offset, room) = segment.free.best(size)?;
             (segment.pool == pool).then_some((room, offset, start))
@@ -123,7 +123,7 @@ impl Allocator for Caching {
         } else {
             (1, Bytes(size).round_up(Bytes(self.granule)).0)
         };
-        if let Some(offset) = self.from_segments(size, pool) {
+        if let Some(offset) = self.take_block(size, pool) {
             return Some(offset);
         }
         if !self.new_segment(segment, pool) {
@@ -133,7 +133,7 @@ impl Allocator for Caching {
                 return None;
             }
         }
-        self.from_segments(size, pool)
+        self.take_block(size, pool)
     }
 
     fn allocate_at(&mut self, _offset: u64, _size: u64) -> bool {

@@ -17,7 +17,9 @@ mod random;
 mod region;
 mod scan;
 
+pub(crate) use region::Walk;
 pub use scan::Sieve;
+pub(crate) use scan::{Draws, Scan};
 
 use crate::alloc::Allocator;
 use crate::state::State;

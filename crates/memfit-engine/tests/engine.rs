@@ -1,0 +1,315 @@
+//! What a host can rely on: versions, views, pins, deletion, errors, random numbers, guidance and its end.
+
+use memfit_engine::replay::{Event, Trace, record, replay_guided};
+use memfit_engine::{
+    Block, Call, Dealloc, Engine, Fault, Host, HostError, Output, Run, Settings, TensorId, VirtualHost, Why,
+    offline,
+};
+use memfit_ir::{Bytes, Effect, Nanos, Role};
+use memfit_testkit::{Rng, graph};
+
+/// A host that computes: every storage holds a number, every op a hash of what it reads.
+#[derive(Default)]
+struct Numbers {
+    clock: u64,
+    held: std::collections::BTreeMap<u64, u64>,
+    seeds: u64,
+    used: u64,
+    most: u64,
+    fails: bool,
+}
+
+impl Host for Numbers {
+    fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
+        if self.fails {
+            return Err(HostError("the device is on fire".to_owned()));
+        }
+        let mut hash =
+            run.kind.bytes().fold(run.generator.unwrap_or(7), |hash, byte| hash * 31 + u64::from(byte));
+        for read in run.reads {
+            let number = self.held.get(&read.offset.0).copied().expect("an operand is in memory");
+            hash = (hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        }
+        for (at, write) in run.writes.iter().enumerate() {
+            self.held.insert(write.offset.0, hash.wrapping_add(at as u64));
+        }
+        self.clock += run.expected.0;
+        Ok(run.expected)
+    }
+
+    fn allocate(&mut self, block: Block) {
+        self.used += block.size.0;
+        self.most = self.most.max(self.used);
+        self.held.insert(block.offset.0, block.size.0);
+    }
+
+    fn release(&mut self, block: Block) {
+        self.used -= block.size.0;
+        self.held.remove(&block.offset.0);
+    }
+
+    fn clock(&mut self) -> Nanos {
+        Nanos(self.clock)
+    }
+
+    fn generator(&mut self) -> Option<u64> {
+        self.seeds += 1;
+        Some(self.seeds * 1001)
+    }
+}
+
+const KB: Bytes = Bytes(1024);
+
+fn engine(kilobytes: u64) -> Engine<'static, Numbers> {
+    Engine::new(Numbers::default(), Settings::new(Bytes(1024 * kilobytes))).unwrap()
+}
+
+fn op(engine: &mut Engine<'_, Numbers>, kind: &str, reads: &[TensorId], outputs: &[Output]) -> Vec<TensorId> {
+    let mut made = Vec::new();
+    engine.apply(&Call { kind, reads, outputs, time: Nanos(10), ..Call::default() }, &mut made).unwrap();
+    made
+}
+
+fn number(engine: &mut Engine<'_, Numbers>, tensor: TensorId) -> u64 {
+    let block = engine.get(tensor).unwrap();
+    engine.host.held[&block.offset.0]
+}
+
+#[test]
+fn a_chain_longer_than_the_budget_comes_back_number_by_number() {
+    let run = |kilobytes: u64| {
+        let mut engine = engine(kilobytes);
+        let mut chain = vec![engine.put(KB, Role::Input).unwrap()];
+        for _ in 0..40 {
+            let next = op(&mut engine, "f", &chain[chain.len() - 1..], &[Output::Fresh(KB)]);
+            chain.extend(next);
+        }
+        let numbers: Vec<u64> = chain.iter().rev().map(|&tensor| number(&mut engine, tensor)).collect();
+        assert!(engine.host.most <= kilobytes * 1024);
+        (numbers, engine.stats().recomputes)
+    };
+    let (all, few) = (run(64), run(4));
+    assert_eq!(all.0, few.0);
+    assert!(all.1 == 0 && few.1 > 0);
+}
+
+#[test]
+fn ten_thousand_evicted_ancestors_do_not_overflow_the_stack() {
+    let mut engine = engine(4);
+    let mut last = engine.put(KB, Role::Input).unwrap();
+    let first = op(&mut engine, "f", &[last], &[Output::Fresh(KB)])[0];
+    last = first;
+    for _ in 0..10_000 {
+        let next = op(&mut engine, "f", &[last], &[Output::Fresh(KB)])[0];
+        engine.del(last).unwrap();
+        last = next;
+    }
+    assert!(engine.drop(last).unwrap());
+    engine.get(last).unwrap();
+    assert!(engine.stats().recomputes >= 10_000);
+}
+
+#[test]
+fn an_overwritten_version_is_recomputed_and_overwritten_again() {
+    let mut engine = engine(8);
+    let x = engine.put(KB, Role::Input).unwrap();
+    let a = op(&mut engine, "f", &[x], &[Output::Fresh(KB)])[0];
+    let before = number(&mut engine, a);
+    let b = op(&mut engine, "relu_", &[a], &[Output::InPlace(0)])[0];
+    assert_eq!(engine.stats().used, Bytes(2048));
+    let after = number(&mut engine, b);
+    assert!(engine.drop(b).unwrap() && !engine.is_resident(b) && !engine.is_resident(a));
+    assert_eq!(number(&mut engine, b), after);
+    assert_eq!(number(&mut engine, a), before);
+    assert_eq!(number(&mut engine, b), after);
+}
+
+#[test]
+fn what_depends_on_a_lost_version_is_brought_back_before_it_is_lost() {
+    let mut engine = engine(16);
+    let w = engine.put(KB, Role::Parameter).unwrap();
+    let y = op(&mut engine, "f", &[w], &[Output::Fresh(KB)])[0];
+    let z = op(&mut engine, "g", &[y], &[Output::Fresh(KB)])[0];
+    let (of_y, of_z) = (number(&mut engine, y), number(&mut engine, z));
+    engine.drop(z).unwrap();
+    engine.drop(y).unwrap();
+    let w2 = op(&mut engine, "step_", &[w], &[Output::InPlace(0)])[0];
+    engine.del(w).unwrap();
+    assert!(engine.is_resident(y) && !engine.drop(y).unwrap(), "y can't be computed again");
+    assert_eq!((number(&mut engine, y), number(&mut engine, z)), (of_y, of_z));
+    assert!(!engine.drop(w2).unwrap());
+}
+
+#[test]
+fn views_go_with_their_storage_and_come_back_by_their_op() {
+    let mut engine = engine(8);
+    let x = engine.put(KB, Role::Input).unwrap();
+    let a = op(&mut engine, "f", &[x], &[Output::Fresh(KB)])[0];
+    let v = op(&mut engine, "view", &[a], &[Output::View(0)])[0];
+    assert_eq!(engine.stats().used, Bytes(2048));
+    engine.del(a).unwrap();
+    assert!(engine.is_resident(v), "a view holds its storage");
+    assert!(engine.drop(v).unwrap() && !engine.is_resident(v));
+    engine.restore(v).unwrap();
+    assert_eq!(engine.stats().recomputes, 2);
+}
+
+#[test]
+fn random_ops_draw_the_same_numbers_again_or_are_kept() {
+    let mut engine = engine(8);
+    let x = engine.put(KB, Role::Input).unwrap();
+    let mut made = Vec::new();
+    let reads = [x];
+    let outputs = [Output::Fresh(KB), Output::Fresh(Bytes(128))];
+    let call =
+        Call { kind: "dropout", reads: &reads, outputs: &outputs, effect: Effect::Seeded, ..Call::default() };
+    engine.apply(&call, &mut made).unwrap();
+    let (y, mask) = (number(&mut engine, made[0]), number(&mut engine, made[1]));
+    assert!(engine.drop(made[0]).unwrap());
+    assert_eq!((number(&mut engine, made[0]), number(&mut engine, made[1])), (y, mask));
+    let mut host = VirtualHost::default();
+    host.replays_random = false;
+    let mut engine = Engine::new(host, Settings::new(Bytes(8192))).unwrap();
+    let x = engine.put(KB, Role::Input).unwrap();
+    let mut made = Vec::new();
+    engine.apply(&Call { reads: &[x], ..call }, &mut made).unwrap();
+    assert!(!engine.drop(made[0]).unwrap());
+}
+
+#[test]
+fn no_room_says_who_holds_what_and_how_much_would_do() {
+    let mut engine = engine(4);
+    let w = engine.put(KB, Role::Parameter).unwrap();
+    let b = op(&mut engine, "f", &[w], &[Output::Fresh(KB)])[0];
+    let a = op(&mut engine, "f", &[w], &[Output::Fresh(KB)])[0];
+    engine.pin(a).unwrap();
+    let mut made = Vec::new();
+    let call = Call { kind: "big", reads: &[b], outputs: &[Output::Fresh(Bytes(2048))], ..Call::default() };
+    let Err(Fault::NoRoom(fault)) = engine.apply(&call, &mut made) else { panic!("it can't fit") };
+    let mut why: Vec<Why> = fault.holding.iter().map(|holding| holding.why).collect();
+    why.sort_unstable();
+    assert_eq!((why, fault.enough), (vec![Why::Operand, Why::Pinned, Why::Source], Bytes(5 * 1024)));
+    assert_eq!(
+        fault.to_string(),
+        "no room for the `2 KiB` of op `big` in a budget of `4 KiB`: `1 KiB` operands of the op, `1 KiB` pinned by the \
+         user, `1 KiB` can't be computed again; `5 KiB` would do"
+    );
+    assert!(made.is_empty());
+    engine.unpin(a).unwrap();
+    engine.apply(&call, &mut made).unwrap();
+    assert!(!engine.is_resident(a));
+}
+
+#[test]
+fn a_failing_host_leaves_nothing_behind() {
+    let mut engine = engine(8);
+    let x = engine.put(KB, Role::Input).unwrap();
+    engine.host.fails = true;
+    let mut made = Vec::new();
+    let call = Call { kind: "f", reads: &[x], outputs: &[Output::Fresh(KB)], ..Call::default() };
+    assert!(matches!(engine.apply(&call, &mut made), Err(Fault::Host(_))));
+    engine.host.fails = false;
+    assert_eq!((engine.stats().used, engine.held()), (KB, vec![x]));
+    engine.apply(&call, &mut made).unwrap();
+    engine.del(made[0]).unwrap();
+    assert!(matches!(engine.del(made[0]), Err(Fault::Unknown(_))));
+    engine.del(x).unwrap();
+    assert_eq!(engine.stats().used, Bytes::ZERO);
+}
+
+#[test]
+fn a_training_loop_does_not_grow_the_tables() {
+    let mut engine = engine(64);
+    let mut weight = engine.put(KB, Role::Parameter).unwrap();
+    let mut slots = Vec::new();
+    for _ in 0..50 {
+        let x = engine.put(KB, Role::Input).unwrap();
+        let y = op(&mut engine, "f", &[x, weight], &[Output::Fresh(KB)])[0];
+        let gradient = op(&mut engine, "b", &[y, x, weight], &[Output::Fresh(KB)])[0];
+        let next = op(&mut engine, "step_", &[weight, gradient], &[Output::InPlace(0)])[0];
+        for gone in [x, y, gradient, weight] {
+            engine.del(gone).unwrap();
+        }
+        weight = next;
+        slots.push(weight.0);
+        assert_eq!(engine.stats().used, KB);
+    }
+    assert!(slots.iter().all(|&slot| slot < 12), "{slots:?}");
+}
+
+#[test]
+fn a_step_that_begins_forgets_the_past_and_its_log_stands_alone() {
+    let mut engine = engine(64);
+    let x = engine.put(KB, Role::Input).unwrap();
+    let y = op(&mut engine, "f", &[x], &[Output::Fresh(KB)])[0];
+    engine.drop(y).unwrap();
+    engine.begin_step().unwrap();
+    let z = op(&mut engine, "g", &[y], &[Output::Fresh(KB)])[0];
+    engine.drop(z).unwrap();
+    let step = engine.end_step().unwrap();
+    assert_eq!((step.graph.op_count(), step.graph.results().len()), (1, 3));
+    let limits = memfit_ir::Limits::arena(Bytes(64 * 1024), Bytes(512));
+    memfit_verify::verify(&step.graph, &limits, step.plan().unwrap()).unwrap();
+}
+
+/// Plans for random steps are followed to the end, keep the budget, and cost what they say.
+#[test]
+fn plans_are_followed_on_random_steps() {
+    let effort = offline::Effort { tries: 3, ..offline::Effort::default() };
+    let mut again = 0;
+    for seed in 0..300 {
+        let graph = graph(seed);
+        let trace = Trace::of_graph(&graph, |op| Nanos(1 + u64::from(op.0) * 7 % 13));
+        for allocator in ["ideal", "best-fit"] {
+            let budget = Bytes(trace.base().peak.0 * 14 / 16 + 8).round_up(Bytes(4));
+            let settings =
+                Settings { align: Bytes(4), allocator: allocator.to_owned(), ..Settings::new(budget) };
+            let Ok(planned) = offline::plan(&trace, &settings, &effort) else { continue };
+            let report = replay_guided(&trace, settings, 1e9, Some(planned.recorded)).unwrap();
+            assert!(report.guided && report.stats.peak <= budget, "seed {seed}, {allocator}");
+            assert_eq!(report.stats.recompute_ns, planned.stats.recompute_ns, "seed {seed}, {allocator}");
+            again += report.stats.recomputes;
+        }
+    }
+    assert!(again > 0);
+}
+
+/// Whatever the step does instead of what was recorded, the engine goes on by itself, and the log stays right.
+#[test]
+fn a_step_that_differs_falls_back_without_losing_anything() {
+    let mut diverged = 0;
+    for seed in 0..400u64 {
+        let mut rng = Rng::new(seed);
+        let graph = graph(seed);
+        let trace = Trace::of_graph(&graph, |op| Nanos(1 + u64::from(op.0) % 5));
+        let budget = Bytes(trace.base().peak.0 * 15 / 16 + 8).round_up(Bytes(4));
+        let settings = Settings { align: Bytes(4), ..Settings::new(budget) };
+        let Ok((recorded, _)) = record(&trace, Settings { forget: false, ..settings.clone() }) else {
+            continue;
+        };
+        let mut other = trace.clone();
+        let calls: Vec<usize> =
+            (0..other.events.len()).filter(|&at| matches!(other.events[at], Event::Call { .. })).collect();
+        let Some(at) = rng.pick(&calls) else { continue };
+        other.kinds.push("something else".to_owned());
+        if let Event::Call { kind, .. } = &mut other.events[at] {
+            *kind = other.kinds.len() - 1;
+        }
+        let settings = Settings { log: true, dealloc: Dealloc::EagerEvict, ..settings };
+        let mut engine = Engine::new(VirtualHost::default(), settings).unwrap();
+        engine.guide(recorded);
+        match memfit_engine::replay::drive(&mut engine, &other) {
+            Ok(()) => {}
+            Err(Fault::NoRoom(_)) => continue,
+            Err(fault) => panic!("seed {seed}: {fault}"),
+        }
+        assert!(!engine.is_guided(), "seed {seed}");
+        diverged += 1;
+        let Ok(step) = engine.end_step() else { continue };
+        let limits = memfit_ir::Limits { replays_random: true, ..memfit_ir::Limits::arena(budget, Bytes(4)) };
+        if let Err(rejected) = memfit_verify::verify(&step.graph, &limits, step.plan().unwrap()) {
+            panic!("seed {seed}: {rejected}");
+        }
+    }
+    assert!(diverged > 50, "{diverged}");
+}
