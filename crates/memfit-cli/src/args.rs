@@ -89,6 +89,16 @@ pub(crate) struct MeansArgs {
     /// Random ops may run again: the host replays the state of their generator
     #[arg(long)]
     pub(crate) replay_random: bool,
+    /// Spread the ops over this many lanes; sharing memory then orders no two ops that the graph leaves
+    /// unordered
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) lanes: u16,
+    /// On several lanes, let ops wait for each other to save memory
+    #[arg(long, conflicts_with = "colour_lanes")]
+    pub(crate) allow_serialize: bool,
+    /// On several lanes, share memory within longest paths only, as MXNet does
+    #[arg(long)]
+    pub(crate) colour_lanes: bool,
     /// Never put an output over an input unless the graph demands it
     #[arg(long)]
     pub(crate) no_in_place: bool,

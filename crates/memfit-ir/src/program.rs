@@ -294,6 +294,9 @@ impl Program {
 pub enum InPlace {
     /// Only those the graph demands.
     Must,
+    /// Also those it permits whose input no other op reads: they order no two ops that the graph leaves
+    /// unordered, so lanes may run side by side.
+    SoleReader,
     /// Also each one it permits, where the input dies at that op: first output first, then first input.
     #[default]
     May,
@@ -384,13 +387,15 @@ impl<'g> Lowering<'g> {
             return Some(must.input);
         }
         let demanded = |input| self.graph.op(op).reuses.iter().any(|pair| pair.must && pair.input == input);
-        (self.in_place == InPlace::May)
-            .then(|| {
-                pairs.map(|pair| pair.input).find(|&input| {
-                    self.uses_left[input.index()] == 0 && !taken.contains(&input) && !demanded(input)
-                })
-            })
-            .flatten()
+        let dies = |input: ValueId| self.uses_left[input.index()] == 0;
+        let alone = |input: ValueId| self.graph.value(input).readers.iter().all(|&reader| reader == op);
+        let allowed = |input: ValueId| match self.in_place {
+            InPlace::Must => false,
+            InPlace::SoleReader => dies(input) && alone(input),
+            InPlace::May => dies(input),
+        };
+        let mut inputs = pairs.map(|pair| pair.input);
+        inputs.find(|&input| allowed(input) && !taken.contains(&input) && !demanded(input))
     }
 
     fn free(&mut self, value: ValueId) {

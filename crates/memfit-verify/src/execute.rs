@@ -398,21 +398,21 @@ impl Judge<'_> {
         *peak = (*peak).max(end.unwrap_or(Bytes::MAX));
     }
 
-    /// Ends a stay: its bytes are free after `now`.
+    /// Ends a stay. Nobody touches bytes by that: who touched them before still counts for who comes next. A
+    /// host copy is given back, so all must be done with it.
     fn end_stay(&mut self, stay: Stay, now: Stamp) {
-        let name = self.name(stay);
+        let (name, is_copy) = (self.name(stay), stay >= self.program.buffers.len());
         if std::mem::replace(&mut self.stages[stay], Stage::Gone) != Stage::Here {
             self.object(Rule::Stay, || format!("{name} is not in memory"));
             return;
         }
-        if stay >= self.program.buffers.len() {
-            self.host.0 = self.host.0.saturating_sub(self.claims[stay].1);
-        }
         let Some(cell) = self.own_cell(stay) else { return };
         cell.held = None;
-        let ended = Accesses { write: now, reads: Vec::new() };
-        let before = std::mem::replace(&mut cell.accesses, ended);
-        self.ordered(&before, true, now, || name);
+        if is_copy {
+            let before = cell.accesses.clone();
+            self.host.0 = self.host.0.saturating_sub(self.claims[stay].1);
+            self.ordered(&before, true, now, || name);
+        }
     }
 
     /// What `stay` holds, if it is whole; marks the read.

@@ -13,6 +13,8 @@
 //! - **R1 structure**: every id names something; the layout has a place for each buffer; a compute step has
 //!   one buffer for each operand of its op, and names one of its algorithms; `lanes` is empty or complete.
 //! - **R2 stay**: a buffer or host copy is filled once, used only between then and its end, and ended once.
+//!   `Free` says that a stay is over and touches nothing: R11 and R12 keep the bytes from whoever comes next until
+//!   all who touched them are done.
 //! - **R3 size**: a buffer is as large as what it holds (encoded: at least the codec's bound; workspace: at
 //!   least what the algorithm needs), and claims to hold what is put in it.
 //! - **R4 place**: a buffer is aligned, inside its bank, and where the graph pins it.
@@ -28,8 +30,8 @@
 //! - **R10 lossy**: only lossy codecs that the limits name.
 //! - **R11 transfer**: nothing touches bytes or copies in flight, except to read what is being read. A
 //!   transfer is in flight until an `Await` on it, or on a later one of its queue, or on a step after such.
-//! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing or freeing, only in
-//!   an order that `Await`s enforce; an `Await` names an earlier step; lanes exist.
+//! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
+//!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist.
 //! - **R13 result**: at the end every result is in device memory, and every persistent storage is where it
 //!   was at the start (the same place, or on the host), so that the step can run again.
 //!

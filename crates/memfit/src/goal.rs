@@ -84,6 +84,19 @@ impl fmt::Display for Budget {
     }
 }
 
+/// Which buffers may share bytes when ops run on several lanes: sharing can order two ops that the graph leaves
+/// unordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneRule {
+    /// Those whose sharing orders no two ops; all of those.
+    #[default]
+    Reachable,
+    /// Those whose ops have the same colour, by longest paths, as MXNet's planner does: a heuristic.
+    Colours,
+    /// All: ops may wait for each other because of memory.
+    AllowSerialize,
+}
+
 /// What a plan is made for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
@@ -100,6 +113,10 @@ pub struct Goal {
     pub placer: String,
     /// Whether the host replays generator state, so that random ops may run again.
     pub replays_random: bool,
+    /// Streams of execution that ops are spread over.
+    pub lanes: u16,
+    /// How lanes are kept unordered.
+    pub lane_rule: LaneRule,
     /// Whether an output may take over an input's bytes where the graph permits it but doesn't demand it.
     pub in_place: bool,
     /// Whether buffers that are not live together may share bytes.
@@ -121,6 +138,8 @@ impl Goal {
             recompute: Some("best".to_owned()),
             placer: "best".to_owned(),
             replays_random: false,
+            lanes: 1,
+            lane_rule: LaneRule::Reachable,
             in_place: true,
             co_share: true,
             seed: 0,

@@ -36,7 +36,7 @@ pub use check::{check, check_text};
 pub use explain::{Explanation, explain};
 pub use failure::{Failure, Infeasible, Witness};
 pub use floor::Floor;
-pub use goal::{BadBudget, Budget, Goal};
+pub use goal::{BadBudget, Budget, Goal, LaneRule};
 pub use pipeline::{PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
 pub use sweep::{Outcome, compare, sweep};

@@ -1,16 +1,18 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Graph, InPlace, Limits, Nanos, OpId, Plan, Program, text};
+use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Plan, Program, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::{self, ORDERS};
+use memfit_plan::place::lanes::{self, Keep};
+use memfit_plan::place::spread::spread;
 use memfit_plan::place::{PLACERS, Placement, Placer, Problem, Unplaced};
 use memfit_plan::recompute::{self, RECOMPUTES, Recompute, Task};
 use memfit_verify::{Verified, verify};
 
 use crate::failure::Infeasible;
-use crate::{Failure, Floor, Goal};
+use crate::{Failure, Floor, Goal, LaneRule};
 
 /// What the face lends to a run: its clock, its stop button, its progress display.
 pub struct Tools<'a> {
@@ -68,8 +70,21 @@ pub struct Summary {
     pub recompute: Nanos,
     /// No recomputation in this order and within the budget takes less than this.
     pub time_bound: Nanos,
+    /// What running on several lanes gives, where it was asked for.
+    pub lanes: Option<LaneSummary>,
     /// Seconds of planning, the judge included.
     pub planning_seconds: f64,
+}
+
+/// A step on several lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneSummary {
+    /// Number of lanes.
+    pub count: u16,
+    /// Pairs of ops that wait for each other only because of memory.
+    pub added_dependencies: usize,
+    /// Predicted step time if memory added none.
+    pub unhindered: Nanos,
 }
 
 /// A verified plan with what was found on the way.
@@ -140,7 +155,11 @@ impl Planner<'_> {
     }
 
     fn in_place(&self) -> InPlace {
-        if self.goal.in_place { InPlace::May } else { InPlace::Must }
+        match (self.goal.in_place, self.goal.lanes > 1) {
+            (false, _) => InPlace::Must,
+            (true, true) => InPlace::SoleReader,
+            (true, false) => InPlace::May,
+        }
     }
 
     /// Every op once, in the first of `orders`; in a later one where the first fragments and that is lower.
@@ -160,7 +179,17 @@ impl Planner<'_> {
     }
 
     fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
-        let (problem, item_of) = Problem::of(self.graph, &program, &self.limits);
+        let (mut problem, item_of) = Problem::of(self.graph, &program, &self.limits);
+        if self.goal.lanes > 1 {
+            let keep = match self.goal.lane_rule {
+                LaneRule::Reachable => Some(Keep::Reachable),
+                LaneRule::Colours => Some(Keep::Colours(self.goal.lanes)),
+                LaneRule::AllowSerialize => None,
+            };
+            if let Some(keep) = keep {
+                lanes::restrict(&mut problem, self.graph, &program, &item_of, keep);
+            }
+        }
         (self.tools.progress)(self.placer.info().name);
         let placement = place_with(self.placer, &problem, &self.context(enough))?;
         let time = step_time(self.graph, self.goal);
@@ -194,6 +223,20 @@ impl Planner<'_> {
             }
         }
         best.ok_or(needed)
+    }
+
+    /// `chosen` on the goal's lanes: the program with its waits, the dependencies that memory added, and the step
+    /// time with and without them.
+    fn spread(&self, chosen: &Candidate, layout: &Layout) -> Result<(Program, LaneSummary, Nanos), Failure> {
+        let Candidate { program, problem, item_of, placement, .. } = chosen;
+        let count = self.goal.lanes;
+        let added = lanes::added(problem, self.graph, program, item_of, &placement.places);
+        let time = |added: &[_]| lanes::step_time(self.graph, program, added, count, &self.goal.device);
+        let spread = spread(self.graph, program, layout, &added, count, &self.goal.device);
+        let program = spread
+            .ok_or_else(|| Failure::usage("lanes and this strategy do not go together", "use one lane"))?;
+        let summary = LaneSummary { count, added_dependencies: added.len(), unhindered: time(&[]) };
+        Ok((program, summary, time(&added)))
     }
 
     /// The least budget that is known to be enough: `low` may be, `high` is.
@@ -245,6 +288,7 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
     let floor = Floor::of(graph, align);
     let order = find_order(&goal.order)?;
     let recomputation = goal.recompute.as_deref().map(find_recompute).transpose()?;
+    let recomputation = recomputation.filter(|_| goal.lanes <= 1); // Lanes run every op once.
     let placer = find_placer(if goal.co_share { &goal.placer } else { "naive" })?;
     let mut limits = goal.device.limits();
     limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
@@ -284,11 +328,20 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
             &recomputation.map_or(String::new(), |strategy| format!("+recompute:{}", strategy.info().name));
     }
     pass += &format!("+place:{}", placer.info().name);
-    let Candidate { program, problem, item_of, placement, time, time_bound } = chosen;
+    let live_peak = Profile::of(&chosen.program, align).peak().0;
+    let layout = Problem::layout(&chosen.placement.places, &chosen.item_of);
+    let mut base_time = step_time(graph, goal);
+    let mut on_lanes = None;
+    if goal.lanes > 1 {
+        let (program, summary, time) = planner.spread(&chosen, &layout)?;
+        base_time = summary.unhindered;
+        on_lanes = Some(summary);
+        chosen = Candidate { program, time, time_bound: summary.unhindered, ..chosen };
+    }
+    let Candidate { program, problem, placement, time, time_bound, .. } = chosen;
     let mut limits = planner.limits;
     limits.banks[0].capacity = budget;
-    let live_peak = Profile::of(&program, align).peak().0;
-    let layout = Problem::layout(&placement.places, &item_of);
+    limits.lanes = goal.lanes.max(1);
     let plan = Plan { graph: graph.digest(), program, layout };
     (tools.progress)("verify");
     let verified = verify(graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
@@ -296,7 +349,6 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
         rejected,
         replay: text::print(Some(&limits), Some(graph), Some(&plan)),
     })?;
-    let base_time = step_time(graph, goal);
     let naive = Problem::of(graph, &Program::eager(graph), &limits).0.total();
     let summary = Summary {
         strategy: pass,
@@ -309,8 +361,9 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
         persistent: floor.persistent,
         time,
         base_time,
-        recompute: Nanos(time.0.saturating_sub(base_time.0)),
+        recompute: if goal.lanes > 1 { Nanos::ZERO } else { Nanos(time.0.saturating_sub(base_time.0)) },
         time_bound,
+        lanes: on_lanes,
         planning_seconds: (tools.now)() - started,
     };
     Ok(Planned { verified, limits, summary, problem })

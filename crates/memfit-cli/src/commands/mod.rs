@@ -11,7 +11,7 @@ mod strategies;
 mod sweep;
 
 pub(crate) use export::Form;
-use memfit::{Budget, Goal};
+use memfit::{Budget, Goal, LaneRule};
 
 use crate::args::{Args, Command, MeansArgs};
 use crate::error::Error;
@@ -47,6 +47,12 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
         goal.recompute = None;
     }
     goal.replays_random = means.replay_random;
+    goal.lanes = means.lanes;
+    goal.lane_rule = match (means.allow_serialize, means.colour_lanes) {
+        (true, _) => LaneRule::AllowSerialize,
+        (false, true) => LaneRule::Colours,
+        (false, false) => LaneRule::Reachable,
+    };
     goal.in_place = !means.no_in_place;
     goal.co_share = !means.no_co_share;
     goal.seed = seed;

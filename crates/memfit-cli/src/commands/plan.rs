@@ -67,6 +67,8 @@ fn object(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "time_bound_ns": summary.time_bound.0,
         "offload_bytes": 0,
         "host_peak_bytes": 0,
+        "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
+        "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
         "planning_seconds": summary.planning_seconds,
         "verified": true,
         "seed": goal.seed,
@@ -132,8 +134,14 @@ fn verdict(planned: &Planned) -> String {
             bound * 100.0
         )
     };
+    let lanes = summary.lanes.map_or(String::new(), |lanes| {
+        format!(
+            " on {} lanes ({} without the {} dependencies that sharing memory adds)",
+            lanes.count, lanes.unhindered, lanes.added_dependencies
+        )
+    });
     format!(
-        "{} {strategy} fits: {peak} ({} B) of {budget}, {:.0} % below one buffer for each value; step {time}{slower}\n",
+        "{} {strategy} fits: {peak} ({} B) of {budget}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n",
         "verified:".green(),
         peak.0,
         saved * 100.0

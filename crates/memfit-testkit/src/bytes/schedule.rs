@@ -254,7 +254,10 @@ impl<'a> Run<'a> {
                 }
                 Step::Free(buffer) => {
                     let span = self.machine.all(buffer)?;
-                    self.machine.scribble(span);
+                    // Freeing touches nothing, so with others at work it must leave the bytes to them.
+                    if self.alone() {
+                        self.machine.scribble(span);
+                    }
                     self.machine.filled[buffer.index()] = false;
                 }
                 Step::Discard(copy) => {
@@ -288,6 +291,12 @@ impl<'a> Run<'a> {
         self.done[at] = true;
         self.lanes[lane].next += 1;
         Ok(true)
+    }
+
+    /// Whether one lane runs all, and no transfer is under way beside it.
+    fn alone(&self) -> bool {
+        let is_transfer = |step: &Step| matches!(step, Step::Offload { .. } | Step::Fetch { .. });
+        self.lanes.len() == 1 && !self.plan.program.steps.iter().any(is_transfer)
     }
 
     fn issue(&mut self, lane: usize, at: usize, queue: usize) -> Ran<bool> {
