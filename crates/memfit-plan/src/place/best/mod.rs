@@ -82,7 +82,7 @@ impl Best {
         });
         // First what `exact` does, from where it starts, so as never to be above it.
         if small && best.height > arena.enough {
-            let budget = Exact::DEFAULT.work.saturating_mul(u64::from(context.effort.min(MOST_EFFORT)));
+            let budget = exact::worth(arena, best, Exact::DEFAULT.work, context.effort.min(MOST_EFFORT));
             exact::improve(arena, best, budget, context.seed, context);
         }
         let mut random = Random::new(context.seed);

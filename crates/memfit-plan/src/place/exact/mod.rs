@@ -62,11 +62,21 @@ impl Placer for Exact {
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
             let mut best = descent::start(arena, context.stop);
-            let budget = self.work.saturating_mul(u64::from(context.effort));
+            let budget = worth(arena, &best, self.work, context.effort);
             improve(arena, &mut best, budget, context.seed, context);
             Ok(best)
         })
     }
+}
+
+/// The work that `best` is worth at `effort`: all of `work`, or at effort 1 as much less as it is already
+/// within 1 % of what is enough, but not less than an eighth.
+pub(crate) fn worth(arena: &Arena, best: &Packing, work: u64, effort: u32) -> u64 {
+    let target = arena.enough.max(best.bound).max(1);
+    let gap = u128::from(best.height.saturating_sub(target));
+    let share = (gap * 800 / u128::from(target)).clamp(1, 8);
+    let eighths = if effort == 1 { u64::try_from(share).unwrap_or(8) } else { 8 };
+    (work / 8 * eighths).saturating_mul(u64::from(effort))
 }
 
 /// Lowers `best` part by part; parts are what no piece connects. Raises its bound where that is proved.
