@@ -256,6 +256,7 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let ordered = order::by_name("best").map(|order| order.order(graph, &context)).unwrap_or(given);
     let reordered = Program::in_order(graph, &ordered, InPlace::May);
     let everything = Goal { budget: crate::Budget::Bytes(Bytes::MAX), ..goal.clone() };
+    let half = Goal { budget: crate::Budget::AboveFloor(0.5), ..goal.clone() };
     rows.extend([
         Remedy { name: "share", what: "live bytes only, with no fragmentation".into(), peak: live(eager) },
         Remedy {
@@ -275,5 +276,16 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
             peak: plan(graph, &everything, tools)?.summary.peak,
         },
     ]);
+    match plan(graph, &half, tools) {
+        Ok(planned) => {
+            let crate::Summary { time, base_time, peak, .. } = planned.summary;
+            let slower = (time.0 as f64 / base_time.0.max(1) as f64 - 1.0) * 100.0;
+            let what =
+                format!("`memfit plan --budget floor+50%`: also ops that run again, step {slower:+.1} %");
+            rows.push(Remedy { name: "recompute", what, peak });
+        }
+        Err(Failure::Infeasible(_)) => {} // Not every step can trade time for memory.
+        Err(failure) => return Err(failure),
+    }
     Ok(rows)
 }
