@@ -1,0 +1,376 @@
+//! The input: what must be computed. Immutable; strategies rewrite programs, never graphs.
+
+mod builder;
+
+pub use builder::{GraphBuilder, GraphError, OpSpec, ValueSpec};
+
+use crate::{Bytes, Csr, Digest, Dtype, Nanos, OpId, ValueId};
+
+/// Which part of a training step an op belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// From inputs to loss; all of an inference graph.
+    #[default]
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// From gradients to new parameters and optimizer state.
+    Update,
+}
+
+/// What running an op does besides computing its outputs from its inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    /// Nothing: may run any number of times.
+    #[default]
+    Pure,
+    /// Draws from the random generator. Runs again only if the host replays the generator's state; first
+    /// runs keep the graph's order among seeded ops.
+    Seeded,
+    /// Has an effect outside the graph: runs exactly once, in the graph's order among once and collective ops.
+    Once,
+    /// Takes part in communication between ranks: as `Once`.
+    Collective,
+}
+
+/// What a value is to the training step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// A batch or label: present at the start, free to go after its last use.
+    Input,
+    /// Trained weights. Persistent.
+    Parameter,
+    /// Optimizer state and running statistics. Persistent.
+    State,
+    /// Tables and buffers that never change. Persistent.
+    Constant,
+    /// Made by a forward op, or any intermediate.
+    #[default]
+    Activation,
+    /// A derivative of the loss.
+    Gradient,
+    /// Handed to the caller at the end.
+    Output,
+}
+
+impl Role {
+    /// Whether the storage lives across the step boundary.
+    #[must_use]
+    pub fn is_persistent(self) -> bool {
+        matches!(self, Role::Parameter | Role::State | Role::Constant)
+    }
+
+    /// Whether a value of this role may be there without an op that makes it.
+    #[must_use]
+    pub fn is_source(self) -> bool {
+        self.is_persistent() || self == Role::Input
+    }
+}
+
+macro_rules! named {
+    ($type:ident: $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// Every variant with its name in files.
+            pub const ALL: &[($type, &str)] = &[$(($type::$variant, $name)),+];
+
+            /// Name in files.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+
+            /// The variant called `name` in files.
+            #[must_use]
+            pub fn by_name(name: &str) -> Option<$type> {
+                $type::ALL.iter().find(|(_, known)| *known == name).map(|(found, _)| *found)
+            }
+        }
+    };
+}
+named!(Phase: Forward = "forward", Backward = "backward", Update = "update");
+named!(Effect: Pure = "pure", Seeded = "seeded", Once = "once", Collective = "collective");
+named!(Role: Input = "input", Parameter = "parameter", State = "state", Constant = "constant",
+       Activation = "activation", Gradient = "gradient", Output = "output");
+
+/// An output that takes, or may take, the bytes of an input of its op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reuse {
+    /// The input, whose last reader this op then is.
+    pub input: ValueId,
+    /// The output, of the same size.
+    pub output: ValueId,
+    /// `true`: in-place mutation, the output is the input's storage. `false`: permitted, as for element-wise
+    /// ops, which read each byte before they write it.
+    pub must: bool,
+}
+
+/// Another way to run an op, with its own scratch memory and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm {
+    /// Scratch bytes while it runs.
+    pub workspace: Bytes,
+    /// Run time.
+    pub time: Nanos,
+}
+
+/// A demanded address: for firmware that shares memory with hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin {
+    /// Index of the bank, see [`crate::Limits::banks`].
+    pub bank: u16,
+    /// Offset in that bank, or anywhere in it.
+    pub offset: Option<Bytes>,
+}
+
+/// Everything about one op, borrowed from its graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Op<'g> {
+    /// Name shown to people.
+    pub name: &'g str,
+    /// What it does, as its framework calls it: `aten.convolution.default`, `Conv`.
+    pub kind: &'g str,
+    /// Dotted path of the module it comes from; may be empty.
+    pub module: &'g str,
+    /// Part of the step.
+    pub phase: Phase,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes read and written, for the roofline.
+    pub moved: Bytes,
+    /// Element type the arithmetic is done in.
+    pub dtype: Dtype,
+    /// Measured run time, if the graph brings one.
+    pub time: Option<Nanos>,
+    /// Scratch bytes while it runs.
+    pub workspace: Bytes,
+    /// What it does besides.
+    pub effect: Effect,
+    /// Values read; one may stand there twice.
+    pub reads: &'g [ValueId],
+    /// Values defined.
+    pub writes: &'g [ValueId],
+    /// In-place pairs.
+    pub reuses: &'g [Reuse],
+    /// Alternatives to the default cost and workspace.
+    pub algorithms: &'g [Algorithm],
+}
+
+/// Everything about one value, borrowed from its graph.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'g> {
+    /// Name shown to people.
+    pub name: &'g str,
+    /// Bytes it occupies when it is resident and not encoded.
+    pub size: Bytes,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions, for people; `size` is what counts.
+    pub shape: &'g [u64],
+    /// What it is to the step.
+    pub role: Role,
+    /// Expected fraction of non-zero elements, for compression.
+    pub density: Option<f32>,
+    /// Demanded address.
+    pub pin: Option<Pin>,
+    /// The op that defines it; `None` for sources.
+    pub producer: Option<OpId>,
+    /// The ops that read it, in the graph's order, each once for each operand.
+    pub readers: &'g [OpId],
+}
+
+/// Strings, one after another.
+#[derive(Clone, Debug, Default)]
+struct Names(Csr<u8>);
+
+impl Names {
+    fn push(&mut self, name: &str) {
+        self.0.push(name.bytes());
+    }
+
+    fn get(&self, index: usize) -> &str {
+        std::str::from_utf8(self.0.row(index)).unwrap_or_default()
+    }
+}
+
+/// Strings of which many are equal.
+#[derive(Clone, Debug, Default)]
+struct Interned {
+    names: Vec<String>,
+    known: std::collections::BTreeMap<String, u32>,
+}
+
+impl Interned {
+    fn id(&mut self, name: String) -> u32 {
+        if let Some(&id) = self.known.get(&name) {
+            return id;
+        }
+        let id = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.clone());
+        self.known.insert(name, id);
+        id
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpRow {
+    kind: u32,
+    module: u32,
+    phase: Phase,
+    effect: Effect,
+    dtype: Dtype,
+    flops: f64,
+    moved: Bytes,
+    time: Option<Nanos>,
+    workspace: Bytes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ValueRow {
+    size: Bytes,
+    dtype: Dtype,
+    role: Role,
+    density: Option<f32>,
+    pin: Option<Pin>,
+    producer: Option<OpId>,
+    result: bool,
+}
+
+/// A dataflow graph: ops that read and write values. The order of the ops is a valid order to run them in.
+///
+/// Flat arrays throughout: a million ops is a normal size. Made by a [`GraphBuilder`], which checks it.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    name: String,
+    ops: Vec<OpRow>,
+    op_names: Names,
+    kinds: Interned,
+    modules: Interned,
+    reads: Csr<ValueId>,
+    writes: Csr<ValueId>,
+    reuses: Csr<Reuse>,
+    algorithms: Csr<Algorithm>,
+    values: Vec<ValueRow>,
+    value_names: Names,
+    shapes: Csr<u64>,
+    readers: Csr<OpId>,
+    results: Vec<ValueId>,
+}
+
+impl Graph {
+    /// Name of the model.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of ops.
+    #[must_use]
+    pub fn op_count(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// All ops, in the graph's order.
+    pub fn op_ids(&self) -> impl ExactSizeIterator<Item = OpId> + use<> {
+        (0..self.ops.len()).map(OpId::at)
+    }
+
+    /// All values.
+    pub fn value_ids(&self) -> impl ExactSizeIterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId::at)
+    }
+
+    /// Values that must be in memory when the step ends: what the caller asked for, and the last version of
+    /// every persistent storage. Ascending, each once.
+    #[must_use]
+    pub fn results(&self) -> &[ValueId] {
+        &self.results
+    }
+
+    /// Whether `value` is one of [`Graph::results`].
+    #[must_use]
+    pub fn is_result(&self, value: ValueId) -> bool {
+        self.values[value.index()].result
+    }
+
+    /// The op named `id`, which must be one of this graph's.
+    #[must_use]
+    pub fn op(&self, id: OpId) -> Op<'_> {
+        let row = &self.ops[id.index()];
+        Op {
+            name: self.op_names.get(id.index()),
+            kind: &self.kinds.names[row.kind as usize],
+            module: &self.modules.names[row.module as usize],
+            phase: row.phase,
+            flops: row.flops,
+            moved: row.moved,
+            dtype: row.dtype,
+            time: row.time,
+            workspace: row.workspace,
+            effect: row.effect,
+            reads: self.reads.row(id.index()),
+            writes: self.writes.row(id.index()),
+            reuses: self.reuses.row(id.index()),
+            algorithms: self.algorithms.row(id.index()),
+        }
+    }
+
+    /// The value named `id`, which must be one of this graph's.
+    #[must_use]
+    pub fn value(&self, id: ValueId) -> Value<'_> {
+        let row = &self.values[id.index()];
+        Value {
+            name: self.value_names.get(id.index()),
+            size: row.size,
+            dtype: row.dtype,
+            shape: self.shapes.row(id.index()),
+            role: row.role,
+            density: row.density,
+            pin: row.pin,
+            producer: row.producer,
+            readers: self.readers.row(id.index()),
+        }
+    }
+
+    /// A fingerprint of everything that a plan depends on: ops, operands, sizes, roles, effects, costs.
+    /// Names are left out, except each op's kind.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let mut hash = Digest::hasher("memfit-graph/1");
+        hash.number(self.ops.len() as u64);
+        for id in self.op_ids() {
+            let op = self.op(id);
+            hash.text(op.kind);
+            hash.number(op.phase as u64).number(op.effect as u64).number(op.dtype as u64);
+            hash.number(op.flops.to_bits()).number(op.moved.0).number(op.workspace.0);
+            hash.number(op.time.map_or(u64::MAX, |time| time.0));
+            hash.list(op.reads.iter().map(|v| u64::from(v.0)));
+            hash.list(op.writes.iter().map(|v| u64::from(v.0)));
+            hash.list(
+                op.reuses.iter().flat_map(|pair| {
+                    [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
+                }),
+            );
+            hash.list(op.algorithms.iter().flat_map(|a| [a.workspace.0, a.time.0]));
+        }
+        hash.number(self.values.len() as u64);
+        for id in self.value_ids() {
+            let value = self.value(id);
+            hash.number(value.size.0).number(value.dtype as u64).number(value.role as u64);
+            hash.number(value.density.map_or(u64::MAX, |d| u64::from(d.to_bits())));
+            hash.list(
+                value
+                    .pin
+                    .iter()
+                    .flat_map(|pin| [u64::from(pin.bank), pin.offset.map_or(u64::MAX, |offset| offset.0)]),
+            );
+        }
+        hash.list(self.results.iter().map(|v| u64::from(v.0)));
+        hash.finish()
+    }
+}
