@@ -281,19 +281,32 @@ impl<'a, H: Host> Engine<'a, H> {
             Effect::Seeded => self.host.generator().unwrap_or(u64::MAX),
             _ => u64::MAX,
         };
-        let record = self.state.new_record(Record {
+        let record = self.state.new_record();
+        let number = self.stats.calls;
+        let this = &mut self.state.records[record as usize];
+        let (mut reads, mut writes, mut outputs) = (
+            std::mem::take(&mut this.reads),
+            std::mem::take(&mut this.writes),
+            std::mem::take(&mut this.outputs),
+        );
+        reads.clear();
+        writes.clear();
+        outputs.clear();
+        reads.extend(call.reads.iter().map(|tensor| tensor.0));
+        outputs.extend_from_slice(call.outputs);
+        *this = Record {
             kind,
-            reads: call.reads.iter().map(|tensor| tensor.0).collect(),
-            writes: Vec::with_capacity(call.outputs.len()),
-            outputs: call.outputs.to_vec(),
+            reads,
+            writes,
+            outputs,
             time: call.time.0,
             workspace: call.workspace.0,
             effect: call.effect,
             runs: 0,
             generator,
             op: NONE,
-            call: self.stats.calls,
-        });
+            call: number,
+        };
         let repeatable = self.repeatable(call.effect, record);
         for &read in call.reads {
             self.state.tensors[read.index()].users += 1;

@@ -60,7 +60,8 @@ impl<H: Host> Engine<'_, H> {
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
     pub(crate) fn collect(&mut self, tensor: u32) {
-        let mut work = vec![tensor];
+        let mut work = std::mem::take(&mut self.scratch.work);
+        work.push(tensor);
         while let Some(tensor) = work.pop() {
             let this = self.state.tensor(tensor);
             let storage = this.storage;
@@ -90,6 +91,7 @@ impl<H: Host> Engine<'_, H> {
                 self.close(record, &mut work);
             }
         }
+        self.scratch.work = work;
     }
 
     /// A storage without tensors leaves the tables.
@@ -105,17 +107,20 @@ impl<H: Host> Engine<'_, H> {
         let this = &mut self.state.records[record as usize];
         let (reads, outputs, time) =
             (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs), this.time);
-        for output in outputs {
-            if let Output::View(of) = output {
+        for output in &outputs {
+            if let Output::View(of) = *output {
                 let storage = self.state.storage_of(reads[of]) as usize;
                 let cost = &mut self.state.storages[storage].cost;
                 *cost = cost.saturating_sub(time);
             }
         }
-        for read in reads {
+        for &read in &reads {
             self.state.tensors[read as usize].users -= 1;
             work.push(read);
         }
+        // The next record in this place takes the lists over.
+        let this = &mut self.state.records[record as usize];
+        (this.reads, this.outputs) = (reads, outputs);
         self.state.free_records.push(record);
         self.forget_record(record);
     }
@@ -150,7 +155,7 @@ impl<H: Host> Engine<'_, H> {
                 self.collect(tensor);
             }
         }
-        if self.state.record(record).outputs.is_empty() && !self.state.free_records.contains(&record) {
+        if self.state.record(record).outputs.is_empty() {
             let mut work = Vec::new();
             self.close(record, &mut work);
             for tensor in work {

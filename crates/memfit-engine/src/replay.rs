@@ -290,24 +290,25 @@ pub fn record(trace: &Trace, settings: Settings) -> Result<(Recorded, Stats), Fa
     let entry = evict::by_name(&settings.evictor);
     let entry = entry.ok_or_else(|| Fault::BadCall(format!("there is no evictor `{}`", settings.evictor)))?;
     let evictor = (entry.make)(&settings.options);
-    record_with(trace, settings, evictor)
+    let (recorded, stats) = attempt(trace, settings, evictor);
+    recorded.map(|recorded| (recorded, stats))
 }
 
-/// As [`record`], with a policy of its caller's.
-///
-/// # Errors
-///
-/// Any [`Fault`].
-pub fn record_with(
+/// As [`record`], with a policy of its caller's; and what was done, even where it failed.
+pub(crate) fn attempt(
     trace: &Trace,
     settings: Settings,
     evictor: Box<dyn Evictor + '_>,
-) -> Result<(Recorded, Stats), Fault> {
+) -> (Result<Recorded, Fault>, Stats) {
     let settings = Settings { log: true, ..settings };
-    let mut engine = Engine::with_evictor(VirtualHost::default(), settings, evictor)?;
-    drive(&mut engine, trace)?;
-    let recorded = engine.end_step()?;
-    Ok((recorded, engine.stats()))
+    match Engine::with_evictor(VirtualHost::default(), settings, evictor) {
+        Ok(mut engine) => {
+            let driven = drive(&mut engine, trace);
+            let outcome = driven.and_then(|()| engine.end_step());
+            (outcome, engine.stats())
+        }
+        Err(fault) => (Err(fault), Stats::default()),
+    }
 }
 
 /// Hands `trace` to `engine`; what it holds at the end is pinned.

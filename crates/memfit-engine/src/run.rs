@@ -30,6 +30,7 @@ pub(crate) struct Scratch {
     writes: Vec<Block>,
     victims: Vec<u32>,
     fresh: Vec<u32>,
+    pub(crate) work: Vec<u32>,
 }
 
 impl<H: Host> Engine<'_, H> {

@@ -72,7 +72,7 @@ pub(crate) struct Storage {
 }
 
 /// How to run an op again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) kind: u32,
     pub(crate) reads: Vec<u32>,
@@ -209,17 +209,13 @@ impl State {
         index
     }
 
-    pub(crate) fn new_record(&mut self, record: Record) -> u32 {
-        match self.free_records.pop() {
-            Some(index) => {
-                self.records[index as usize] = record;
-                index
-            }
-            None => {
-                self.records.push(record);
-                next_index(self.records.len() - 1)
-            }
+    /// An empty record, with room from an old one where there is one.
+    pub(crate) fn new_record(&mut self) -> u32 {
+        if let Some(index) = self.free_records.pop() {
+            return index;
         }
+        self.records.push(Record::default());
+        next_index(self.records.len() - 1)
     }
 
     /// Notes that `child` is computed from `parent`.
@@ -235,15 +231,16 @@ impl State {
         }
         parents.push(up);
         let children = &mut self.storages[parent as usize].children;
-        if children.len() < children.capacity() || children.len() < 16 {
-            children.push(down);
-            return;
+        if children.len() == children.capacity() && children.len() >= 16 {
+            // Before the list grows it is cleared of what is gone; and it does grow, unless much was.
+            let mut taken = std::mem::take(children);
+            taken.retain(|link| self.is_current(*link));
+            if taken.len() > taken.capacity() / 2 {
+                taken.reserve(taken.len() + 1);
+            }
+            self.storages[parent as usize].children = taken;
         }
-        // Before the list grows: clear it of what is gone.
-        let mut taken = std::mem::take(children);
-        taken.retain(|link| self.is_current(*link));
-        taken.push(down);
-        self.storages[parent as usize].children = taken;
+        self.storages[parent as usize].children.push(down);
     }
 
     fn is_current(&self, link: Link) -> bool {

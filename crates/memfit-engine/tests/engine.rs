@@ -1,4 +1,5 @@
 //! What a host can rely on: versions, views, pins, deletion, errors, random numbers, guidance and its end.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit_engine::replay::{Event, Trace, record, replay_guided};
 use memfit_engine::{
@@ -252,6 +253,31 @@ fn a_step_that_begins_forgets_the_past_and_its_log_stands_alone() {
     memfit_verify::verify(&step.graph, &limits, step.plan().unwrap()).unwrap();
 }
 
+/// Sampling and the like change the choice, never whether there is one.
+#[test]
+fn sieves_never_hold_all_back() {
+    use memfit_engine::evict::{EVICTORS, Options, Sieve};
+    for entry in EVICTORS {
+        for sieve in [
+            Sieve { sample: true, ..Sieve::default() },
+            Sieve { skip_small: true, ..Sieve::default() },
+            Sieve { minimum: 1 << 40, ..Sieve::default() },
+        ] {
+            let settings = Settings {
+                evictor: entry.info.name.to_owned(),
+                options: Options { sieve, seed: 3 },
+                ..Settings::new(Bytes(8 * 1024))
+            };
+            let mut engine = Engine::new(Numbers::default(), settings).unwrap();
+            let mut last = engine.put(KB, Role::Input).unwrap();
+            for at in 0..60 {
+                last = op(&mut engine, "f", &[last], &[Output::Fresh(Bytes(512 + at % 3 * 256))])[0];
+            }
+            assert!(engine.stats().evictions > 40, "{} with {sieve:?}", entry.info.name);
+        }
+    }
+}
+
 /// Plans for random steps are followed to the end, keep the budget, and cost what they say.
 #[test]
 fn plans_are_followed_on_random_steps() {
@@ -265,6 +291,13 @@ fn plans_are_followed_on_random_steps() {
             let settings =
                 Settings { align: Bytes(4), allocator: allocator.to_owned(), ..Settings::new(budget) };
             let Ok(planned) = offline::plan(&trace, &settings, &effort) else { continue };
+            if let Some(plan) = planned.recorded.plan() {
+                let limits =
+                    memfit_ir::Limits { replays_random: true, ..memfit_ir::Limits::arena(budget, Bytes(4)) };
+                let truth = memfit_testkit::bytes::Truth::of(&planned.recorded.graph);
+                memfit_testkit::bytes::check(&truth, &planned.recorded.graph, &limits, &plan).unwrap();
+                memfit_verify::verify(&planned.recorded.graph, &limits, plan).unwrap();
+            }
             let report = replay_guided(&trace, settings, 1e9, Some(planned.recorded)).unwrap();
             assert!(report.guided && report.stats.peak <= budget, "seed {seed}, {allocator}");
             assert_eq!(report.stats.recompute_ns, planned.stats.recompute_ns, "seed {seed}, {allocator}");

@@ -1,4 +1,5 @@
 //! Random graphs through the engine: the judge accepts the log, and real bytes come out as without a budget.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit_engine::replay::{Trace, record};
 use memfit_engine::{Dealloc, Fault, Recorded, Regeneration, Settings};

@@ -1,6 +1,7 @@
 //! The evictor `best` and guided runs, against the figures of DTR's simulator on the recorded logs.
 //!
 //! Needs `../shared/data/dtr-logs`, and says so where it's absent.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

@@ -2,6 +2,7 @@
 //!
 //! The figures are those of a run of the original (`../shared/notes/dynamic-rematerialisation.md`, §5.2). Needs
 //! `../shared/data/dtr-logs`, and says so where it's absent.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

@@ -5,7 +5,7 @@
 //! are split and joined inside their segment; from large segments only if more than 1 MiB is left. When the device has
 //! no room for a new segment, wholly free segments are given back; what is held beyond need is fragmentation. Arenas
 //! under 64 MiB use a 1024th of these sizes, so that small ones show the same behaviour. Ties go to the lowest address.
-//! O(log n). Wrong choice for a hard budget: it is here to be compared with.
+//! O(segments). Wrong choice for a hard budget: it is here to be compared with.
 
 use std::collections::BTreeMap;
 

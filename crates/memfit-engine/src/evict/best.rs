@@ -6,8 +6,8 @@
 //!    Such tensors come from recomputation; the original keeps them like any other.
 //! 2. The evicted neighbourhood is exact, not a union–find, but a walk sees at most [`MOST`] storages: beyond that a chain
 //!    is long enough to be kept.
-//! 3. The search is an index: candidates by cost per byte in steps of a twelfth of an octave, in each step by last use.
-//!    The oldest of each step are compared; the winner is re-evaluated before it goes. So the victim is within 6 % of the
+//! 3. The search is an index: candidates by cost per byte in steps of an eighth of an octave, in each step by last use.
+//!    The oldest of each step are compared; the winner is re-evaluated before it goes. So the victim is within 9 % of the
 //!    least score as far as keys are fresh; keys that fell are renewed around what came back.
 //!
 //! No guarantee on the overhead. O(log pool + steps in use) a choice, plus a walk for each candidate that has entered
@@ -31,7 +31,7 @@ pub(super) const INFO: Info = Info {
 /// The most storages that a walk visits.
 const MOST: usize = 64;
 /// Steps to an octave of cost per byte.
-const STEPS: f64 = 12.0;
+const STEPS: f64 = 8.0;
 /// Neighbours whose keys are renewed when a storage comes back.
 const RENEWED: usize = 64;
 

@@ -1,6 +1,6 @@
 //! Cost over size and the true time to the next use.
 //!
-//! Source: next use for staleness as in `notes`' FutEq, after Belady (1966) and Kirisame et al. (ICLR 2021). What has been
+//! Source: the next use in the place of staleness, after Belady (1966) and Kirisame et al. (ICLR 2021). What has been
 //! deleted and nothing evicted is computed from goes first. O(pool · walk) a choice. Ties go to the last in the pool.
 
 use memfit_ir::Csr;

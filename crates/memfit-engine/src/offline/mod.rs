@@ -16,7 +16,7 @@ use crate::engine::{Settings, Stats};
 use crate::evict;
 use crate::fault::Fault;
 use crate::log::Recorded;
-use crate::replay::{Trace, record_with};
+use crate::replay::{Trace, attempt};
 
 pub use future::{Cost, Taste};
 use future::{Future, Uses};
@@ -26,7 +26,7 @@ use future::{Future, Uses};
 pub struct Effort {
     /// Virtual runs of the search, after the portfolio.
     pub tries: u32,
-    /// Score evaluations after which no new run begins.
+    /// Score evaluations after which the search ends; the portfolio ends after three times as many.
     pub evaluations: u64,
     /// For the search.
     pub seed: u64,
@@ -39,7 +39,7 @@ impl Default for Effort {
 }
 
 /// Plans that recompute for longer than this many times the step's own time are not looked for.
-const MOST_RECOMPUTE: u64 = 3;
+const MOST_RECOMPUTE: u64 = 2;
 
 /// A plan for a step, and what it costs.
 #[derive(Clone, Debug)]
@@ -65,16 +65,19 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
     let uses = Uses::of(trace);
     let mut search =
         Search { trace, settings, uses: &uses, best: None, first_fault: None, spent: 0, runs: 0 };
+    for taste in future::TASTES {
+        if search.spent <= 3 * effort.evaluations {
+            search.taste(*taste, &[]);
+        }
+    }
     for entry in evict::EVICTORS {
-        // A random walk and what only counts addresses have never been the cheapest.
-        if !["random", "coop", "megengine", "dtr"].contains(&entry.info.name) || trace.events.len() < 4000 {
+        // On long steps only the policies whose choice is quick, or that have been the cheapest somewhere.
+        let slow = ["random", "coop", "megengine", "dtr"].contains(&entry.info.name);
+        if search.spent <= 3 * effort.evaluations && !(slow && trace.events.len() > 4000) {
             let regeneration =
                 if entry.info.name == "best" { Regeneration::Yielding } else { Regeneration::Nested };
             search.run(entry.info.name, (entry.make)(&settings.options), regeneration, None);
         }
-    }
-    for taste in future::TASTES {
-        search.taste(*taste, &[], effort);
     }
     search.evolve(effort);
     let Search { best, first_fault, runs, .. } = search;
@@ -122,26 +125,23 @@ impl Search<'_> {
             ..self.settings.clone()
         };
         self.runs += 1;
-        match record_with(self.trace, settings, evictor) {
-            Ok((recorded, stats)) => {
-                self.spent += stats.evaluations;
+        let (outcome, stats) = attempt(self.trace, settings, evictor);
+        self.spent += stats.evaluations;
+        match outcome {
+            Ok(recorded) => {
                 if stats.recompute_ns < least {
                     self.best = Some(Found { recorded, stats, by: by.to_owned(), from });
                 }
                 Some(stats.recompute_ns)
             }
             Err(fault) => {
-                self.spent += self.trace.events.len() as u64;
                 self.first_fault.get_or_insert(fault);
                 None
             }
         }
     }
 
-    fn taste(&mut self, taste: Taste, weights: &[f32], effort: &Effort) -> Option<u64> {
-        if self.spent > effort.evaluations {
-            return None;
-        }
+    fn taste(&mut self, taste: Taste, weights: &[f32]) -> Option<u64> {
         let evictor = Box::new(Future::new(self.uses, taste, weights.to_vec()));
         self.run("next-use", evictor, Regeneration::Yielding, Some((taste, weights.to_vec())))
     }
@@ -174,7 +174,7 @@ impl Search<'_> {
                 other = future::TASTES[draws.below(future::TASTES.len())];
             }
             let before = self.best.as_ref().map_or(u64::MAX, |found| found.stats.recompute_ns);
-            if let Some(cost) = self.taste(other, &bent, effort)
+            if let Some(cost) = self.taste(other, &bent)
                 && cost < before
             {
                 (taste, weights) = (other, bent);
