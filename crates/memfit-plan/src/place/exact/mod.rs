@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 pub(crate) use instance::Instance;
-use search::{Outcome, Search};
+use search::{Habits, Outcome, Search};
 
 use super::arena::{Arena, Does, Packing, place};
 use super::rank::{Order, noise};
@@ -177,7 +177,7 @@ struct Task {
     order: Order,
     capacity: u64,
     noise: u32,
-    stairs: bool,
+    habits: Habits,
 }
 
 const ORDERS: [Order; 8] =
@@ -200,12 +200,16 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
         }
         let trial = high - ((high - target) >> halvings).max(1);
         let noise = if round == 0 { 0 } else { NOISE[(round % 4) as usize] };
-        let stairs = round % 2 == 1;
-        let mut tasks: Vec<Task> =
-            ORDERS.iter().map(|&order| Task { order, capacity: target, noise, stairs }).collect();
+        let habits =
+            |at: usize| Habits { stairs: round % 2 == 1, pivots: (at as u64 + round).is_multiple_of(2) };
+        let mut tasks: Vec<Task> = ORDERS
+            .iter()
+            .enumerate()
+            .map(|(at, &order)| Task { order, capacity: target, noise, habits: habits(at) })
+            .collect();
         if trial > target {
             let some = ORDERS.iter().enumerate().filter(|(at, _)| (*at as u64 + round).is_multiple_of(2));
-            tasks.extend(some.map(|(_, &order)| Task { order, capacity: trial, noise, stairs }));
+            tasks.extend(some.map(|(at, &order)| Task { order, capacity: trial, noise, habits: habits(at) }));
         }
         let first = AtomicUsize::new(usize::MAX);
         let runs: Vec<Run> = tasks
@@ -259,7 +263,8 @@ pub(crate) fn attempt(
     seed: u64,
     cut: &dyn Fn() -> bool,
 ) -> (Option<Vec<u64>>, u64) {
-    let task = Task { order, capacity, noise: NOISE[(seed % 4) as usize], stairs: seed & 4 == 0 };
+    let habits = Habits { stairs: seed & 4 == 0, pivots: seed & 8 == 0 };
+    let task = Task { order, capacity, noise: NOISE[(seed % 4) as usize], habits };
     let run = task.run(inst, limit, &vec![0; inst.sections()], seed, cut);
     match run.outcome {
         Outcome::Found(offsets) => (Some(offsets), run.work),
@@ -277,7 +282,7 @@ struct Run {
 impl Task {
     fn run(&self, inst: &Instance, limit: u64, blame: &[u64], seed: u64, cut: &dyn Fn() -> bool) -> Run {
         let noise = if self.noise == 0 { Vec::new() } else { noise(inst.len(), self.noise, seed) };
-        let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec(), self.stairs);
+        let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec(), self.habits);
         let mut outcome = Outcome::Open;
         while outcome == Outcome::Open && search.nodes < limit && !cut() {
             outcome = search.run(1024.min(limit - search.nodes));

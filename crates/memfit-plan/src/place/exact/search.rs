@@ -9,6 +9,15 @@ use super::instance::Instance;
 use crate::place::arena::ids;
 use crate::place::rank::{Order, scaled};
 
+/// What a search may do besides; neither is always worth its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Habits {
+    /// Count the gaps under pieces that start well above the floor of a section.
+    pub(crate) stairs: bool,
+    /// Branch where a section has not a byte to spare.
+    pub(crate) pivots: bool,
+}
+
 /// How a run of a search ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -87,7 +96,7 @@ pub(crate) struct Search<'a> {
     scratch: Vec<(u64, u32, u32)>,
     touched: Vec<u32>,
     is_touched: Vec<bool>,
-    stairs: bool,
+    habits: Habits,
     stack: Vec<(u64, u64)>,
     state: State,
     /// Failures of each section.
@@ -120,7 +129,7 @@ impl<'a> Search<'a> {
         capacity: u64,
         noise: Vec<u32>,
         blame: Vec<u64>,
-        stairs: bool,
+        habits: Habits,
     ) -> Search<'a> {
         let n = inst.len();
         let sections = inst.members.len();
@@ -166,7 +175,7 @@ impl<'a> Search<'a> {
             scratch: Vec::new(),
             touched: Vec::new(),
             is_touched: vec![false; sections],
-            stairs,
+            habits,
             stack: Vec::new(),
             state: if n == 0 {
                 State::Done(true)
@@ -298,7 +307,7 @@ impl<'a> Search<'a> {
             return;
         }
         self.scratch.retain(|&(rest, ..)| rest < ceiling);
-        let section = self.pivot(part, ceiling);
+        let section = if self.habits.pivots { self.pivot(part, ceiling) } else { None };
         let pivot = section.map(|section| {
             let (section, floor) = (u32::try_from(section).unwrap_or(u32::MAX), self.floor[section]);
             let inside = |piece: usize| inst.lo[piece] <= section && section < inst.hi[piece];
@@ -502,7 +511,7 @@ impl<'a> Search<'a> {
         let end = floor.saturating_add(self.total[section]);
         let mut fits = end <= self.capacity;
         // Pieces that start well above the floor may leave a gap that nothing fills.
-        if fits && self.stairs && most - floor > least.saturating_add(self.capacity - end) {
+        if fits && self.habits.stairs && most - floor > least.saturating_add(self.capacity - end) {
             self.work += 4 * active.len() as u64;
             self.stack.clear();
             self.stack.extend(
