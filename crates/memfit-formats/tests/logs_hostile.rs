@@ -34,6 +34,9 @@ fn hammer(text: &str, read: impl Fn(&[u8]) -> bool) {
     for _ in 0..4000 {
         let mut bytes = text.as_bytes().to_vec();
         for _ in 0..=below(3) {
+            if bytes.is_empty() {
+                break;
+            }
             let (at, other) = (below(bytes.len()), below(bytes.len()));
             match below(5) {
                 0 => bytes[at] = b"0123456789\"{}[],:-x"[below(19)],
