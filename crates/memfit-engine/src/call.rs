@@ -31,7 +31,8 @@ pub enum Output {
     /// comes back by running its op.
     View(usize),
     /// The argument at this position, overwritten: a new version of the whole storage, in the same bytes. The
-    /// old version is gone from memory, but can be computed again if it ever could.
+    /// old version is gone from memory, but can be computed again if it ever could. Views of the old version go on
+    /// showing that one: a host whose views alias makes them anew.
     InPlace(usize),
 }
 

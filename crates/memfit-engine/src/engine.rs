@@ -378,6 +378,9 @@ impl<'a, H: Host> Engine<'a, H> {
         let this = &mut self.state.tensors[tensor.index()];
         this.held += 1;
         self.state.storages[this.storage as usize].held += 1;
+        if let Some(log) = &mut self.log {
+            log.share(&self.state, tensor.0);
+        }
         Ok(())
     }
 
@@ -388,6 +391,9 @@ impl<'a, H: Host> Engine<'a, H> {
     /// [`Fault::Unknown`].
     pub fn del(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.known(tensor)?;
+        if let Some(log) = &mut self.log {
+            log.release(&self.state, tensor.0);
+        }
         let this = &mut self.state.tensors[tensor.index()];
         this.held -= 1;
         let (held, storage) = (this.held, this.storage);

@@ -1,5 +1,7 @@
 //! The log: what the engine did, as a graph and a program over it that the judge can read.
 
+use std::collections::BTreeMap;
+
 use memfit_ir::{
     BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec, Place,
     Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
@@ -9,6 +11,7 @@ use crate::call::Output;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host};
+use crate::replay::{Event, Trace};
 use crate::state::{NONE, State, next_index};
 
 /// A step that was run: what it computes, and how it was done.
@@ -21,6 +24,8 @@ pub struct Recorded {
     pub program: Program,
     /// Where; `None` if the allocator gives no addresses.
     pub layout: Option<Layout>,
+    /// What the host did: what [`crate::offline::plan`] plans. Its tensors are the values of the graph, by number.
+    pub trace: Trace,
 }
 
 impl Recorded {
@@ -41,9 +46,21 @@ pub(crate) struct Log {
     next_version: Vec<u32>,
     program: Program,
     places: Vec<Place>,
+    trace: Trace,
+    kinds: BTreeMap<String, usize>,
 }
 
 impl Log {
+    /// The program has taken one more reference to `tensor`.
+    pub(crate) fn share(&mut self, state: &State, tensor: u32) {
+        self.trace.events.push(Event::Share(state.tensor(tensor).value));
+    }
+
+    /// The program has given up a reference to `tensor`.
+    pub(crate) fn release(&mut self, state: &State, tensor: u32) {
+        self.trace.events.push(Event::Release(state.tensor(tensor).value));
+    }
+
     fn value(&mut self, size: u64, role: Role) -> u32 {
         let index = next_index(self.values.len());
         self.values.push(ValueSpec {
@@ -89,6 +106,10 @@ impl Log {
         let this = &mut state.tensors[tensor as usize];
         (this.value, this.buffer) = (value, buffer.0);
         self.holder[value as usize] = buffer.0;
+        self.trace.events.push(Event::Put { size: Bytes(size), role });
+        for _ in 1..this.held {
+            self.trace.events.push(Event::Share(value));
+        }
     }
 
     /// `record` has run; nothing of it is booked yet.
@@ -190,6 +211,20 @@ impl Log {
             state.tensors[tensor as usize].value = value;
             writes.push(ValueId(value));
         }
+        let next = self.trace.kinds.len();
+        let number = *self.kinds.entry(kind.to_owned()).or_insert(next);
+        if number == next {
+            self.trace.kinds.push(kind.to_owned());
+        }
+        let this = state.record(record);
+        self.trace.events.push(Event::Call {
+            kind: number,
+            reads: this.reads.iter().map(|&read| state.tensor(read).value).collect(),
+            outputs: this.outputs.clone(),
+            time: Nanos(this.time),
+            workspace: Bytes(this.workspace),
+            effect: this.effect,
+        });
         let this = &mut state.records[record as usize];
         let op = next_index(self.ops.len());
         this.op = op;
@@ -307,7 +342,8 @@ impl<H: Host> Engine<'_, H> {
         let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
         let graph = log.graph(&results).map_err(|error| Fault::BadCall(error.to_string()))?;
         let layout = self.allocator.addresses().map(|_| Layout { places: log.places });
-        Ok(Recorded { graph, program: log.program, layout })
+        log.trace.held = results;
+        Ok(Recorded { graph, program: log.program, layout, trace: log.trace })
     }
 
     /// Brings back and locks what is held, then unlocks it.

@@ -253,6 +253,85 @@ fn a_step_that_begins_forgets_the_past_and_its_log_stands_alone() {
     memfit_verify::verify(&step.graph, &limits, step.plan().unwrap()).unwrap();
 }
 
+/// Record a step, plan it, follow the plan in the next one: less recomputation, the same numbers.
+#[test]
+fn the_second_step_of_a_training_loop_follows_the_plan() {
+    // A chain of layers with views, in-place activation, dropout, and an update in place.
+    fn step(engine: &mut Engine<'_, Numbers>, weight: TensorId) -> (TensorId, u64) {
+        let batch = engine.put(KB, Role::Input).unwrap();
+        let mut made = Vec::new();
+        let (mut last, mut kept) = (batch, Vec::new());
+        for layer in 0..12 {
+            let view = op(engine, "view", &[last], &[Output::View(0)])[0];
+            let size = Bytes(512 * (1 + layer % 3));
+            let linear = op(engine, "linear", &[view, weight], &[Output::Fresh(size)])[0];
+            let active = op(engine, "relu_", &[linear], &[Output::InPlace(0)])[0];
+            engine.del(linear).unwrap();
+            let reads = [active];
+            let outputs = [Output::Fresh(size)];
+            let call = Call {
+                kind: "dropout",
+                reads: &reads,
+                outputs: &outputs,
+                time: Nanos(3),
+                effect: Effect::Seeded,
+                ..Call::default()
+            };
+            engine.apply(&call, &mut made).unwrap();
+            kept.extend([view, active, last]);
+            last = made[made.len() - 1];
+        }
+        kept.push(last);
+        let mut gradient = op(engine, "loss", &[last], &[Output::Fresh(KB)])[0];
+        for inputs in kept.chunks(3).rev().filter(|inputs| inputs.len() == 3) {
+            let next = op(engine, "backward", &[gradient, inputs[0], inputs[1]], &[Output::Fresh(KB)])[0];
+            engine.del(gradient).unwrap();
+            gradient = next;
+        }
+        for tensor in kept {
+            engine.del(tensor).unwrap();
+        }
+        let new = op(engine, "sgd_", &[weight, gradient], &[Output::InPlace(0)])[0];
+        engine.del(weight).unwrap();
+        engine.del(gradient).unwrap();
+        let number = number(engine, new);
+        (new, number)
+    }
+    let run = |budget: u64, plan: bool| {
+        let settings = Settings { log: true, ..Settings::new(Bytes(budget)) };
+        let mut engine = Engine::new(Numbers::default(), settings.clone()).unwrap();
+        let mut weight = engine.put(KB, Role::Parameter).unwrap();
+        engine.begin_step().unwrap();
+        let mut numbers = Vec::new();
+        let mut costs = Vec::new();
+        for at in 0..3 {
+            let before = engine.stats().recompute_ns;
+            let (new, number) = step(&mut engine, weight);
+            assert!(engine.host.most <= budget && (at == 0 || !plan || engine.is_guided()));
+            weight = new;
+            numbers.push(number);
+            let recorded = engine.end_step().unwrap();
+            costs.push(engine.stats().recompute_ns - before);
+            let limits = memfit_ir::Limits {
+                replays_random: true,
+                ..memfit_ir::Limits::arena(Bytes(budget), Bytes(512))
+            };
+            memfit_verify::verify(&recorded.graph, &limits, recorded.plan().unwrap()).unwrap();
+            engine.begin_step().unwrap();
+            if plan {
+                let planned = offline::plan(&recorded.trace, &settings, &offline::Effort::default()).unwrap();
+                engine.guide(planned.recorded);
+            }
+        }
+        (numbers, costs)
+    };
+    let (free, _) = run(1 << 20, false);
+    let (online, costs) = run(13 * 1024, false);
+    let (planned, fewer) = run(13 * 1024, true);
+    assert_eq!((&online, &planned), (&free, &free));
+    assert!(costs[1] > 0 && fewer[1] < costs[1] && fewer[2] <= fewer[1], "{costs:?} {fewer:?}");
+}
+
 /// Sampling and the like change the choice, never whether there is one.
 #[test]
 fn sieves_never_hold_all_back() {

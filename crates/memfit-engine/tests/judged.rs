@@ -51,6 +51,7 @@ fn hammer(seeds: std::ops::Range<u64>) {
             match record(&trace, settings) {
                 Ok((recorded, stats)) => {
                     assert_eq!(recorded.graph.op_count(), graph.op_count(), "{what}");
+                    assert_eq!(recorded.trace.events, trace.events, "{what}");
                     let peak = judge(&recorded, budget, &what);
                     assert!(peak <= budget && stats.peak <= budget && stats.height >= peak, "{what}");
                     fits += 1;
