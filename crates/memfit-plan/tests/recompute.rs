@@ -122,15 +122,15 @@ fn every_strategy_survives_the_judge_and_real_bytes() {
     let device = order_graphs::device();
     for strategy in RECOMPUTES {
         let mut fitted = 0;
-        for (seed, ops) in (1..60).zip((0..24).cycle()) {
+        for (seed, ops) in (1..40).zip((0..20).cycle()) {
             let graph = order_graphs::random(seed, ops);
             fitted += hammer(*strategy, &device, &graph, &format!("seed {seed}"));
         }
-        for seed in 0..40 {
+        for seed in 0..20 {
             let graph = memfit_testkit::graph(seed);
             fitted += hammer(*strategy, &device, &graph, &format!("testkit seed {seed}"));
         }
-        assert!(fitted > 100, "{}: {fitted}", strategy.info().name);
+        assert!(fitted > 60, "{}: {fitted}", strategy.info().name);
     }
 }
 
@@ -139,7 +139,7 @@ fn what_fits_is_placed_within_the_budget_and_monotone() {
     let device = order_graphs::device();
     let context = Context::new(&device);
     for strategy in RECOMPUTES {
-        for (seed, ops) in (1..30).zip((5..30).cycle()) {
+        for (seed, ops) in (1..20).zip((5..24).cycle()) {
             let graph = order_graphs::random(seed, ops);
             let task = Task::new(&graph, &given(&graph), InPlace::May, false, &context);
             let mut last: Option<Nanos> = None;

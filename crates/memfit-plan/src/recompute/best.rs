@@ -10,7 +10,7 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, SCORES};
 use super::ladder::ladder;
-use super::search::{Effort, Search};
+use super::search::{Effort, HOT, Search, WARM};
 use super::task::{bytes, signed};
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
 use crate::{Context, Info};
@@ -62,13 +62,14 @@ impl Work {
         let nodes = task.nodes();
         // One change costs about as much as there are positions between two uses; small tasks need few.
         let more = nodes.clamp(200, 800);
-        let changes = (30_000 * more / (nodes + 50)).min(6 * nodes * nodes) * effort.max(1) as usize;
+        let changes =
+            (30_000 * more / (nodes + 50)).min((16 * nodes * nodes).max(2000)) * effort.max(1) as usize;
         Work { scores: if nodes > 1500 { 3 } else { SCORES.len() }, changes }
     }
 
     /// Most of the work goes where people's budgets are.
     fn changes(&self, round: bool) -> usize {
-        if round { self.changes } else { self.changes / 8 }
+        if round { self.changes } else { self.changes / 12 }
     }
 }
 
@@ -88,24 +89,40 @@ fn climb(
             front.add_schedule(task, schedule);
         }
     }
-    let start = front.fastest(bytes(target)).or(front.points.last());
-    let Some((start, mut best)) = start.map(|p| (p.schedule.clone(), p.cost)) else { return };
-    if best.peak > bytes(target) {
-        best.time = Nanos(u64::MAX);
-    } else if best.time <= task.base_time() + bound::extra(task, bytes(target)) {
-        return; // Nothing is faster.
-    }
-    let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
-    let mut found: Vec<Schedule> = Vec::new();
-    let effort = Effort { changes, stop: context.stop };
-    search.anneal(effort, best.time.0, |state| {
-        found.clear();
-        found.push(state.schedule());
-    });
-    for schedule in found {
-        if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
-            search.prune();
-            front.add_schedule(task, search.state.schedule());
+    for (heat, part) in [(HOT, 0.7), (WARM, 0.3)] {
+        if (context.stop)() {
+            break;
+        }
+        let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else { return };
+        let least = task.base_time() + bound::extra(task, bytes(target));
+        let mut best = start.cost.time;
+        let mut share = 1.0;
+        if start.cost.peak > bytes(target) {
+            best = Nanos(u64::MAX);
+        } else if best <= least {
+            return; // Nothing is faster.
+        } else {
+            // Work goes where there is something to gain: all of it for half a percent.
+            let gap = best.as_secs_f64() / least.as_secs_f64() - 1.0;
+            share = (gap / 0.005).clamp(0.25, 1.6);
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
+        let changes = (changes as f64 * share * part) as usize;
+        let start = start.schedule.clone();
+        let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
+        let mut found = None;
+        let effort = Effort { changes, heat, stop: context.stop };
+        search.anneal(effort, best.0, |state| found = Some(state.schedule()));
+        match found {
+            Some(schedule) => {
+                if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
+                    search.prune();
+                    search.polish(changes / 4);
+                    front.add_schedule(task, search.state.schedule());
+                }
+            }
+            // What came closest is where the next one starts from.
+            None => front.add_schedule(task, search.state.schedule()),
         }
     }
 }

@@ -29,6 +29,8 @@ struct Lower {
     inside: Vec<bool>,
     /// Bytes of its values that are read outside of it.
     boundary: i64,
+    /// Those values.
+    crossing: Vec<u32>,
 }
 
 impl Recompute for Kusumoto {
@@ -107,8 +109,9 @@ fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Lower {
         task.readers.row(**value as usize).iter().any(out)
     };
     let values = (0..turn).filter(|&at| inside[at]).flat_map(|at| task.writes.row(at)).filter(crosses);
-    let boundary = values.map(|&value| task.size[value as usize]).sum();
-    Lower { inside, boundary }
+    let crossing: Vec<u32> = values.copied().collect();
+    let boundary = crossing.iter().map(|&value| task.size[value as usize]).sum();
+    Lower { inside, boundary, crossing }
 }
 
 /// Sequences of sets with the least time and with the least kept bytes whose need stays within `limit`.
@@ -134,7 +137,8 @@ fn solve(task: &Task<'_>, turn: usize, family: &[Lower], limit: i64) -> Vec<Vec<
                     time = time.saturating_add(task.cost_again[node]);
                 }
             }
-            let keep = (set.boundary - if from > 0 { family[from - 1].boundary } else { 0 }).max(0);
+            let new = set.crossing.iter().filter(|&&value| !before(task.maker[value as usize] as usize));
+            let keep: i64 = new.map(|&value| task.size[value as usize]).sum();
             let step = class(time);
             for old in 0..=CLASSES - step.min(CLASSES) {
                 let Some((kept, _, _)) = best[from][old] else { continue };

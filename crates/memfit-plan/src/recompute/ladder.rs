@@ -10,7 +10,9 @@ pub(super) fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
     let Some(plain) = Schedule::plain(task).cost(task) else { return Vec::new() };
     let (peak, reference) = (signed(plain.peak), signed(task.reference));
     let shares = (1..20).map(|part| (scale(reference, part, 20), part % 2 == 0));
-    let above = (0..20).map(|part| (floor + scale(reference - floor, part, 20), part % 5 == 0));
+    // Small tasks have few sizes, and are quick: a fine ladder meets them all.
+    let parts = if task.nodes() < 32 { 100 } else { 20 };
+    let above = (0..parts).map(|part| (floor + scale(reference - floor, part, parts), 4 * part % parts == 0));
     let mut ladder: Vec<(i64, bool)> = shares.chain(above).collect();
     ladder.retain(|&(target, _)| (floor..peak).contains(&target));
     ladder.sort_unstable();

@@ -6,13 +6,17 @@
 
 mod best;
 mod bound;
+mod chain;
+mod checkmate;
 mod chen;
 mod dtr;
 mod fit;
 mod greedy;
+mod interval;
 mod kusumoto;
 mod ladder;
 mod lower;
+mod model;
 mod rebuild;
 mod schedule;
 mod search;
@@ -21,9 +25,12 @@ mod sublinear;
 mod task;
 
 pub use best::Best;
+pub use chain::Chain;
+pub use checkmate::{Checkmate, CheckmateLp};
 pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
 pub use dtr::Dtr;
 pub use fit::{Rewritten, fit};
+pub use interval::Interval;
 pub use kusumoto::Kusumoto;
 pub use schedule::{Cost, Schedule};
 pub use sublinear::Sublinear;
@@ -55,10 +62,14 @@ pub const RECOMPUTES: &[&dyn Recompute] = &[
     &ChenGreedy,
     &ChenRecursive,
     &Kusumoto,
+    &Chain,
     &Sublinear::DEFAULT,
     &Dtr::DTR,
     &Dtr::MSPS,
     &Dtr::NEXT_USE,
+    &Interval::DEFAULT,
+    &CheckmateLp,
+    &Checkmate,
     &Best,
 ];
 

@@ -38,6 +38,10 @@ impl Random {
     }
 }
 
+/// Hot enough to leave a greedy run's structure, and just warm enough to polish one.
+pub(super) const HOT: (f64, f64) = (0.5, 0.002);
+pub(super) const WARM: (f64, f64) = (0.03, 0.0005);
+
 /// What one change did, to be taken back in reverse.
 #[derive(Clone, Copy, Debug)]
 enum Done {
@@ -50,6 +54,8 @@ enum Done {
 pub(super) struct Effort<'a> {
     /// Changes to try.
     pub(super) changes: usize,
+    /// Heat at the start and at the end, as shares of the mean cost of an op.
+    pub(super) heat: (f64, f64),
     pub(super) stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -61,6 +67,9 @@ pub(super) struct Search<'t, 'g> {
     movable: Vec<u32>,
     log: Vec<Done>,
     base: f64,
+    /// By node: how many later runs it has. Empty: nobody counts.
+    copies: Vec<usize>,
+    most_copies: usize,
 }
 
 /// The most runs that one change inserts.
@@ -74,7 +83,46 @@ impl<'t, 'g> Search<'t, 'g> {
             .filter(|&value| task.again(value) && task.size[value as usize] > 0);
         let base = task.base_time().0.max(1) as f64;
         let movable = movable.collect();
-        Some(Search { state, task, random: Random::new(seed), movable, log: Vec::new(), base })
+        let (copies, most_copies) = (Vec::new(), usize::MAX);
+        Some(Search {
+            state,
+            task,
+            random: Random::new(seed),
+            movable,
+            log: Vec::new(),
+            base,
+            copies,
+            most_copies,
+        })
+    }
+
+    /// Allows at most `most` runs of a node, the first one included.
+    pub(super) fn with_copies(mut self, most: usize) -> Self {
+        self.most_copies = most;
+        self.copies = vec![1; self.task.nodes()];
+        for &run in &self.state.extra {
+            self.copies[self.state.node_of(run) as usize] += 1;
+        }
+        self
+    }
+
+    /// Whether no node that the last change added a run of has more than it may.
+    fn counts(&mut self) -> bool {
+        if self.copies.is_empty() {
+            return true;
+        }
+        let mut right = true;
+        for done in &self.log {
+            match *done {
+                Done::Inserted(run) => {
+                    let copies = &mut self.copies[self.state.node_of(run) as usize];
+                    *copies += 1;
+                    right &= *copies <= self.most_copies;
+                }
+                Done::Removed { node, .. } => self.copies[node as usize] -= 1,
+            }
+        }
+        right
     }
 
     /// Anneals. `found` gets each schedule within the limit that is faster than all before it and than `best`.
@@ -84,9 +132,10 @@ impl<'t, 'g> Search<'t, 'g> {
         }
         let mut best = best;
         let mean = self.base / self.task.nodes().max(1) as f64 / self.base;
-        let (hot, cold) = (mean * 0.5, mean * 0.002);
+        let (hot, cold) = (mean * effort.heat.0, mean * effort.heat.1);
         let unit = (self.peak_limit()).max(1.0);
-        let mut price = 0.3 / unit;
+        // What exceeds the limit by the largest value costs as much as twenty ops, to begin with.
+        let mut price = 20.0 * mean / unit;
         let mut energy = self.energy(price);
         let mut within = 0usize;
         if self.state.over == 0 && self.state.cost < best {
@@ -110,6 +159,7 @@ impl<'t, 'g> Search<'t, 'g> {
             let heat = hot * (cold / hot).powf(progress);
             self.log.clear();
             let right = self.change();
+            let right = self.counts() && right;
             let after = self.energy(price);
             let keep = right && (after <= energy || self.random.unit() < ((energy - after) / heat).exp());
             if keep {
@@ -136,13 +186,25 @@ impl<'t, 'g> Search<'t, 'g> {
     }
 
     fn take_back(&mut self) {
-        while let Some(done) = self.log.pop() {
+        self.take_back_to(0);
+    }
+
+    fn take_back_to(&mut self, kept: usize) {
+        while self.log.len() > kept {
+            let Some(done) = self.log.pop() else { return };
             match done {
                 Done::Inserted(run) => {
+                    let node = self.state.node_of(run) as usize;
                     self.state.remove(run);
+                    if let Some(copies) = self.copies.get_mut(node) {
+                        *copies -= 1;
+                    }
                 }
                 Done::Removed { node, position } => {
                     self.state.insert(node, position);
+                    if let Some(copies) = self.copies.get_mut(node as usize) {
+                        *copies += 1;
+                    }
                 }
             }
         }
@@ -357,6 +419,60 @@ impl<'t, 'g> Search<'t, 'g> {
             if !self.drop_run(run) || self.state.over > over {
                 self.take_back();
             }
+        }
+    }
+
+    /// Replaces one later run, or two, by cheaper ones for as long as that is found within the limit: every
+    /// later run out, dearest first, and every value in before every one of its uses. Looks at up to `most`
+    /// changes.
+    pub(super) fn polish(&mut self, most: usize) {
+        let mut left = most;
+        'again: loop {
+            let mut runs: Vec<RunId> = self.state.extra.clone();
+            runs.sort_by_key(|&run| {
+                (std::cmp::Reverse(self.task.cost[self.state.node_of(run) as usize]), run)
+            });
+            for run in runs {
+                let before = self.state.cost;
+                self.log.clear();
+                if !self.state.is_extra(run) || !self.drop_run(run) {
+                    self.take_back();
+                    continue;
+                }
+                if self.state.over == 0 {
+                    continue 'again;
+                }
+                let kept = self.log.len();
+                let spare = before - self.state.cost;
+                for at in 0..self.movable.len() {
+                    let value = self.movable[at];
+                    if self.task.cost_again[self.task.maker[value as usize] as usize] >= spare {
+                        continue;
+                    }
+                    for index in 1..self.state.events(value).len() {
+                        let events = self.state.events(value);
+                        let (last, next) = (events[index - 1], events[index]);
+                        let near = self.state.position(next) - self.state.position(last) < 2;
+                        if near || self.state.defines(next, value) {
+                            continue;
+                        }
+                        for eager in [0.0, 1.0] {
+                            if left == 0 {
+                                self.take_back();
+                                return;
+                            }
+                            left -= 1;
+                            let right = self.make_before(value, next, eager);
+                            if right && self.state.over == 0 && self.state.cost < before {
+                                continue 'again;
+                            }
+                            self.take_back_to(kept);
+                        }
+                    }
+                }
+                self.take_back();
+            }
+            return;
         }
     }
 }
