@@ -67,18 +67,26 @@ pub struct Base {
     pub calls: usize,
 }
 
+/// For each value of `graph` the number of its tensor in [`Trace::of_graph`]: sources first, then by op.
+pub(crate) fn numbering(graph: &Graph) -> Vec<u32> {
+    let sources = graph.value_ids().filter(|&value| graph.value(value).producer.is_none());
+    let made = graph.op_ids().flat_map(|op| graph.op(op).writes.iter().copied());
+    let mut number = vec![u32::MAX; graph.value_count()];
+    for (at, value) in (0u32..).zip(sources.chain(made)) {
+        number[value.index()] = at;
+    }
+    number
+}
+
 impl Trace {
     /// The step of `graph` in its own order, every value released after its last reader, results held.
     #[must_use]
     pub fn of_graph(graph: &Graph, time: impl Fn(memfit_ir::OpId) -> Nanos) -> Trace {
         let mut trace = Trace::default();
-        let mut number = vec![u32::MAX; graph.value_count()];
-        let mut made = 0u32;
+        let number = numbering(graph);
         let mut left: Vec<usize> = graph.value_ids().map(|value| graph.value(value).readers.len()).collect();
         for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
             trace.events.push(Event::Put { size: graph.value(value).size, role: graph.value(value).role });
-            number[value.index()] = made;
-            made += 1;
         }
         let mut kinds = std::collections::BTreeMap::new();
         for id in graph.op_ids() {
@@ -103,10 +111,6 @@ impl Trace {
                 workspace: op.workspace,
                 effect: op.effect,
             });
-            for &value in op.writes {
-                number[value.index()] = made;
-                made += 1;
-            }
             let mut done = Vec::new();
             for &value in op.reads {
                 left[value.index()] -= 1;

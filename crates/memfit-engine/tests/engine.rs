@@ -386,6 +386,30 @@ fn plans_are_followed_on_random_steps() {
     assert!(again > 0);
 }
 
+/// A graph is planned in its own numbers.
+#[test]
+fn planned_graphs_pass_the_judge() {
+    let effort = offline::Effort { tries: 2, ..offline::Effort::default() };
+    let (mut fits, mut again) = (0, 0);
+    for case in 0..800u64 {
+        let (seed, part) = (case / 2, [20, 15][usize::try_from(case % 2).unwrap()]);
+        let graph = graph(seed);
+        let time = |op: memfit_ir::OpId| Nanos(1 + u64::from(op.0) * 5 % 11);
+        let budget = Bytes(Trace::of_graph(&graph, time).base().peak.0 * part / 16 + 4).round_up(Bytes(4));
+        let settings = Settings { align: Bytes(4), ..Settings::new(budget) };
+        let Ok(planned) = offline::plan_graph(&graph, time, &settings, &effort) else { continue };
+        let limits = memfit_ir::Limits { replays_random: true, ..memfit_ir::Limits::arena(budget, Bytes(4)) };
+        let layout = planned.layout.expect("the allocator has addresses");
+        let plan = memfit_ir::Plan { graph: graph.digest(), program: planned.program, layout };
+        if let Err(rejected) = memfit_verify::verify(&graph, &limits, plan) {
+            panic!("seed {seed}: {rejected}");
+        }
+        fits += 1;
+        again += planned.stats.recomputes;
+    }
+    assert!(fits > 150 && again > 0, "{fits} {again}");
+}
+
 /// Whatever the step does instead of what was recorded, the engine goes on by itself, and the log stays right.
 #[test]
 fn a_step_that_differs_falls_back_without_losing_anything() {

@@ -8,6 +8,7 @@
 //! Sources: Kirisame et al. (ICLR 2021) for the simulation; Belady (1966) for the next use; the rest is ours.
 
 mod future;
+mod graph;
 
 use memfit_ir::Nanos;
 
@@ -20,6 +21,7 @@ use crate::replay::{Trace, attempt};
 
 pub use future::{Cost, Taste};
 use future::{Future, Uses};
+pub use graph::{PlannedGraph, plan_graph};
 
 /// How hard to think, and where to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
