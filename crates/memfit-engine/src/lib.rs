@@ -1,4 +1,32 @@
 //! The online engine: runs a step that is still arriving within a hard budget of bytes.
+//!
+//! A [`Host`] says `put`, `apply`, `del`, `get`; the [`Engine`] evicts what it can compute again, and computes it again when
+//! it is asked for. [`evict::EVICTORS`] are the policies, [`alloc::ALLOCATORS`] the online placers. What was done is a
+//! program over a graph ([`Recorded`]) that the judge accepts; [`offline::plan`] makes a better one of it by virtual runs,
+//! and [`Engine::guide`] follows that in the next step. [`replay`] does all this for recorded steps.
+//!
+//! ```
+//! use memfit_engine::{Call, Engine, Output, Settings, VirtualHost};
+//! use memfit_ir::{Bytes, Nanos, Role};
+//!
+//! // Three kilobytes, for a batch and a chain of five kilobytes that is read back from its end.
+//! let mut engine = Engine::new(VirtualHost::default(), Settings::new(Bytes(3 << 10)))?;
+//! let mut chain = vec![engine.put(Bytes(1 << 10), Role::Input)?];
+//! for _ in 0..5 {
+//!     let reads = [chain[chain.len() - 1]];
+//!     let outputs = [Output::Fresh(Bytes(1 << 10))];
+//!     let call = Call { kind: "relu", reads: &reads, outputs: &outputs, time: Nanos(100), ..Call::default() };
+//!     engine.apply(&call, &mut chain)?;
+//! }
+//! for &tensor in chain.iter().rev() {
+//!     engine.get(tensor)?;
+//! }
+//! assert!(engine.stats().peak <= Bytes(3 << 10) && engine.stats().recomputes > 0);
+//! # Ok::<(), memfit_engine::Fault>(())
+//! ```
+//!
+//! Architecture invariants: no file, clock or environment is touched here; the tables of policies are the registry;
+//! a policy sees the tables and never changes them; nothing recurses; nothing is decided by a hash map's order.
 
 pub mod alloc;
 mod call;

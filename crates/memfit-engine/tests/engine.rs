@@ -344,7 +344,7 @@ fn sieves_never_hold_all_back() {
         ] {
             let settings = Settings {
                 evictor: entry.info.name.to_owned(),
-                options: Options { sieve, seed: 3 },
+                options: Options { sieve, seed: 3, ..Options::default() },
                 ..Settings::new(Bytes(8 * 1024))
             };
             let mut engine = Engine::new(Numbers::default(), settings).unwrap();

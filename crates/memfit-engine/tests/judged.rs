@@ -41,7 +41,7 @@ fn hammer(seeds: std::ops::Range<u64>) {
         let dealloc = Dealloc::ALL[pick(3, 30)].0;
         let regeneration = if seed % 4 == 3 { Regeneration::Nested } else { Regeneration::Yielding };
         let roomy = Bytes(trace.base().peak.0 * 4 + 4096);
-        for part in [100, 40, 24, 16, 12] {
+        for part in [100, 24, 18, 16, 14] {
             let budget = Bytes(roomy.0.min(trace.base().peak.0 * part / 16 + 8)).round_up(ALIGN);
             let what = format!(
                 "seed {seed}, {evictor}, {allocator}, {dealloc:?}, {regeneration:?}, budget {}",

@@ -17,25 +17,26 @@ pub(super) const INFO: Info = Info {
     year: 2021,
 };
 
-/// Exponents of the score's factors.
-const NEIGHBOURS: f64 = 1.0;
-const BYTES: f64 = 1.0;
-const STALENESS: f64 = 1.0;
 /// Factor for each recompute.
 const PENALTY: f64 = 1.0001;
 
 pub(super) fn make(options: &Options) -> Box<dyn Evictor> {
-    Box::new(MegEngine { scan: Scan::new(options.sieve, options.seed), classes: Classes::default() })
+    Box::new(MegEngine {
+        scan: Scan::new(options.sieve, options.seed),
+        classes: Classes::default(),
+        exponents: options.exponents,
+    })
 }
 
 struct MegEngine {
     scan: Scan,
     classes: Classes,
+    exponents: [f64; 3],
 }
 
 impl Evictor for MegEngine {
     fn choose(&mut self, state: &State, ask: &Ask<'_>, victims: &mut Vec<u32>) {
-        let classes = &mut self.classes;
+        let ([neighbours, bytes, staleness], classes) = (self.exponents, &mut self.classes);
         victims.extend(self.scan.least(state, |storage| {
             let this = state.storage(storage);
             let record = state.tensor(this.root).record;
@@ -56,8 +57,8 @@ impl Evictor for MegEngine {
             let mebibytes = (this.size + left + right) as f64 / f64::from(1u32 << 20);
             let seconds = state.now.saturating_sub(this.last_access) as f64 / 1e9;
             let penalty = PENALTY.powf(f64::from(this.recomputes));
-            (around / 1e9 + 1e-3).powf(NEIGHBOURS) * penalty
-                / ((mebibytes + 1e-6).powf(BYTES) * (seconds + 1e-3).powf(STALENESS))
+            (around / 1e9 + 1e-3).powf(neighbours) * penalty
+                / ((mebibytes + 1e-6).powf(bytes) * (seconds + 1e-3).powf(staleness))
         }));
     }
 

@@ -38,12 +38,20 @@ pub struct Info {
 }
 
 /// What a policy may be told when it is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Which candidates are looked at.
     pub sieve: Sieve,
     /// For everything drawn at random.
     pub seed: u64,
+    /// Exponents of the factors of `megengine`: evicted neighbours, bytes, staleness.
+    pub exponents: [f64; 3],
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { sieve: Sieve::default(), seed: 0, exponents: [1.0; 3] }
+    }
 }
 
 /// Room that is asked for.
