@@ -1,6 +1,8 @@
 //! Tables of `recompute` on the shared graphs and the corpus, beside the figures of the notes.
 //!
-//! `recompute_bench [NAME…]`: strategies to run, `best` by default. Planning time is that of one thread.
+//! `recompute_bench [NAME…] [@checkmate|@hammer|@PART]`: strategies to run, `best` by default, on the shared
+//! graphs, on 10,000 random graphs with judge and real bytes, or on the corpus graphs named so. Planning time is
+//! that of one thread.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
 use std::path::Path;
@@ -197,6 +199,47 @@ fn corpus(strategy: &dyn Recompute, only: &str) {
     }
 }
 
+/// Plans `graphs` random graphs at five budgets each; judge, real bytes and monotony decide.
+fn hammer(strategy: &dyn Recompute, graphs: u64) {
+    let device = device(8);
+    let context = Context::new(&device);
+    let (mut fits, mut again) = (0u64, 0u64);
+    for seed in 0..graphs {
+        let graph = memfit_testkit::graph(seed);
+        let truth = memfit_testkit::bytes::Truth::of(&graph);
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let task = Task::new(&graph, &order, InPlace::May, seed % 2 == 0, &context);
+        let peak = recompute::Schedule::plain(&task).cost(&task).unwrap().peak;
+        let floor = task.floor().0;
+        let mut last = None;
+        for k in 0..5 {
+            let budget = Bytes(floor.0 + (peak.0 - floor.0) * k / 4);
+            let mut limits = Limits::arena(budget, device.align);
+            limits.replays_random = seed % 2 == 0;
+            let fitted = fit(strategy, &task, budget, &context, |program: &Program| {
+                let (problem, item_of) = Problem::of(&graph, program, &limits);
+                let placed = PLACERS[3].place(&problem, &context).ok()?;
+                Some((placed.height, Problem::layout(&placed.places, &item_of)))
+            });
+            let Ok(done) = fitted else {
+                assert!(last.is_none(), "seed {seed}: a smaller budget was enough");
+                continue;
+            };
+            assert!(last.is_none_or(|time| done.cost.time <= time), "seed {seed}: slower with more");
+            last = Some(done.cost.time);
+            fits += 1;
+            again += u64::from(done.again > Nanos::ZERO);
+            let plan = Plan { graph: graph.digest(), program: done.program, layout: done.placed };
+            memfit_testkit::bytes::check(&truth, &graph, &limits, &plan).unwrap();
+            memfit_verify::verify(&graph, &limits, plan).unwrap();
+        }
+    }
+    println!(
+        "{}: {graphs} graphs × 5 budgets: {fits} fit, {again} of them run something again",
+        strategy.info().name
+    );
+}
+
 fn main() {
     let mut names: Vec<String> = std::env::args().skip(1).collect();
     let only = names.iter().position(|name| name.starts_with('@')).map(|at| names.remove(at));
@@ -213,6 +256,10 @@ fn main() {
     ];
     for name in names {
         let strategy = recompute::by_name(&name).unwrap();
+        if only.as_deref() == Some("@hammer") {
+            hammer(strategy, 10_000);
+            continue;
+        }
         match only.as_deref() {
             None | Some("@checkmate") => {
                 for (file, best) in tables {

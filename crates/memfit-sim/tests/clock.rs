@@ -1,5 +1,7 @@
 //! The clock against the judge, against the liveness profile, and by hand.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use memfit_ir::{
     Bytes, Content, Device, Dtype, Graph, GraphBuilder, Link, Nanos, OpId, OpSpec, Program, Role, Step,
     StepId, ValueId, ValueSpec,

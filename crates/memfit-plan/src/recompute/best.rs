@@ -1,16 +1,18 @@
-//! Many greedy runs, then local search, over a fixed ladder of targets: the curve of time over memory.
+//! Segments of many sizes, many greedy runs, then local search, over a fixed ladder of targets.
 //!
-//! Source: memfit; the parts are those of `greedy.rs` and `search.rs`. The ladder and everything found on it
-//! depend on the task alone, never on the budget, and are climbed from below up to the budget: so a larger
-//! budget sees all that a smaller one saw, and is never slower. Never worse than the greedy runs. Deterministic:
-//! work is counted in changes; the stop button only cuts. Wrong choice where a proof of optimality is
-//! wanted: `checkmate.rs`.
+//! Source: memfit; the parts are those of `greedy.rs`, `rebuild.rs` and `search.rs`. The ladder and everything
+//! found on it depend on the task alone, never on the budget, and are climbed from below up to the budget: so
+//! a larger budget sees all that a smaller one saw, and is never slower. Never worse than the greedy runs.
+//! Deterministic: work is counted in changes; the stop button only cuts. Time O(rungs × (evictions × pool +
+//! changes × positions)). Ties go to what was found first. Wrong choice where a proof of optimality is wanted:
+//! `checkmate.rs`.
 
 use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, SCORES};
 use super::ladder::ladder;
-use super::search::{Effort, HOT, Search, WARM};
+use super::rebuild::by_bytes;
+use super::search::{Effort, HOT, MILD, Search, WARM};
 use super::task::{bytes, signed};
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
 use crate::{Context, Info};
@@ -32,6 +34,9 @@ impl Recompute for Best {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
         front.add_schedule(task, Schedule::plain(task));
+        for schedule in by_bytes(task, context.stop) {
+            front.add_schedule(task, schedule);
+        }
         let work = Work::new(task, context.effort);
         for (rung, &(target, round)) in ladder(task).iter().enumerate() {
             if target > signed(budget) || (context.stop)() {
@@ -89,7 +94,9 @@ fn climb(
             front.add_schedule(task, schedule);
         }
     }
-    for (heat, part) in [(HOT, 0.7), (WARM, 0.3)] {
+    // Three rounds: from scratch, to be free of what greedy runs have in common; then twice from the best.
+    for (round, (heat, part)) in [(HOT, 0.5), (MILD, 0.3), (WARM, 0.2)].into_iter().enumerate() {
+        let seed = seed.wrapping_add(1000 * round as u64);
         if (context.stop)() {
             break;
         }
@@ -108,7 +115,7 @@ fn climb(
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
         let changes = (changes as f64 * share * part) as usize;
-        let start = start.schedule.clone();
+        let start = if round == 0 { Schedule::plain(task) } else { start.schedule.clone() };
         let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
         let mut found = None;
         let effort = Effort { changes, heat, stop: context.stop };

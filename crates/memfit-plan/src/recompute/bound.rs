@@ -36,8 +36,8 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
     }
     let mut crossing = Vec::with_capacity(nodes);
     let mut live = 0;
-    for node in 0..nodes {
-        live += change[node];
+    for (node, change) in change.iter().enumerate().take(nodes) {
+        live += change;
         let inner = task.reads.row(node).iter().map(|&value| value as usize);
         let inner: i64 = inner.filter(|&v| last(v) > node).map(|v| task.size[v]).sum();
         crossing.push((live - inner + task.alone(node) - limit, node));

@@ -10,7 +10,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::rebuild::{rebuild, turn};
+use super::rebuild::{by_bytes, rebuild, segmented, turn};
 use super::task::NONE;
 use super::{Front, Infeasible, Recompute, Schedule, Task};
 use crate::{Context, Info};
@@ -54,28 +54,10 @@ impl Recompute for ChenGreedy {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let turn = turn(task);
-        let made = |node: usize| task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
-        let total: i64 = (0..turn).map(made).sum();
         let mut front = Front::default();
         front.add_schedule(task, Schedule::plain(task));
-        // Sizes from all of the pass down to a thousandth, each three quarters of the one before.
-        let mut size = total;
-        for _ in 0..24 {
-            if (context.stop)() {
-                break;
-            }
-            let mut cuts = Vec::new();
-            let mut filled = 0;
-            for node in 0..turn {
-                filled += made(node);
-                if filled > size {
-                    cuts.push(node + 1);
-                    filled = 0;
-                }
-            }
-            front.add_schedule(task, segmented(task, turn, &cuts));
-            size = size / 4 * 3;
+        for schedule in by_bytes(task, context.stop) {
+            front.add_schedule(task, schedule);
         }
         front.within(task, budget, Nanos::ZERO)
     }
@@ -110,18 +92,4 @@ impl Recompute for ChenRecursive {
         }
         front.within(task, budget, Nanos::ZERO)
     }
-}
-
-/// The schedule that keeps of the forward pass what is read beyond the end of its segment. `cuts` are the
-/// first nodes of all segments but the first.
-pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedule {
-    let segment = |node: u32| cuts.partition_point(|&cut| cut <= node as usize);
-    let keeps = |value: u32| {
-        let maker = task.maker[value as usize];
-        let readers = task.readers.row(value as usize);
-        maker == NONE
-            || readers.iter().any(|&reader| (reader as usize) < turn && segment(reader) != segment(maker))
-            || segment(maker) == cuts.len()
-    };
-    rebuild(task, turn, keeps, |_, _| true)
 }

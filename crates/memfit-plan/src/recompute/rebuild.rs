@@ -92,6 +92,43 @@ fn forget(task: &Task<'_>, here: &mut [bool], eaten: &[bool], now: u32, keeps: &
     }
 }
 
+/// The schedule that keeps of the forward pass what is read beyond the end of its segment. `cuts` are the
+/// first nodes of all segments but the first.
+pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedule {
+    let segment = |node: u32| cuts.partition_point(|&cut| cut <= node as usize);
+    let keeps = |value: u32| {
+        let maker = task.maker[value as usize];
+        let readers = task.readers.row(value as usize);
+        maker == NONE
+            || readers.iter().any(|&reader| (reader as usize) < turn && segment(reader) != segment(maker))
+            || segment(maker) == cuts.len()
+    };
+    rebuild(task, turn, keeps, |_, _| true)
+}
+
+/// Segments of equal bytes, for 24 sizes: from all of the forward pass down to a thousandth, each three
+/// quarters of the one before.
+pub(super) fn by_bytes(task: &Task<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Vec<Schedule> {
+    let turn = turn(task);
+    let made = |node: usize| task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
+    let mut size: i64 = (0..turn).map(made).sum();
+    let mut schedules = Vec::new();
+    while schedules.len() < 24 && !stop() {
+        let mut cuts = Vec::new();
+        let mut filled = 0;
+        for node in 0..turn {
+            filled += made(node);
+            if filled > size {
+                cuts.push(node + 1);
+                filled = 0;
+            }
+        }
+        schedules.push(segmented(task, turn, &cuts));
+        size = size / 4 * 3;
+    }
+    schedules
+}
+
 /// Nodes that must run again so that all of `wanted` are there, each after what it needs.
 fn missing(task: &Task<'_>, here: &[bool], wanted: &[u32]) -> Vec<u32> {
     let mut batch: Vec<u32> = Vec::new();

@@ -38,8 +38,9 @@ impl Random {
     }
 }
 
-/// Hot enough to leave a greedy run's structure, and just warm enough to polish one.
+/// Heat at the start and at the end: to build a schedule, to leave a good one's structure, to polish it.
 pub(super) const HOT: (f64, f64) = (0.5, 0.002);
+pub(super) const MILD: (f64, f64) = (0.3, 0.01);
 pub(super) const WARM: (f64, f64) = (0.03, 0.0005);
 
 /// What one change did, to be taken back in reverse.

@@ -9,8 +9,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::chen::segmented;
-use super::rebuild::turn;
+use super::rebuild::{segmented, turn};
 use super::search::Random;
 use super::{Front, Infeasible, Recompute, Schedule, Task};
 use crate::{Context, Info};
