@@ -1,9 +1,9 @@
-//! The strategies: every way memfit knows to order a graph's ops and to give its buffers addresses.
+//! The strategies: every way memfit knows to order ops, to run some again, and to place buffers.
 //!
 //! One file is one strategy, and one line of a table makes it known everywhere: the command line, the manual,
-//! the tests and the hammer read [`order::ORDERS`] and [`place::PLACERS`]. A strategy never imports a sibling
-//! strategy; composing them is the pipeline's work. What a strategy returns is a claim: this crate does not
-//! import the judge.
+//! the tests and the hammer read [`order::ORDERS`], [`recompute::RECOMPUTES`] and [`place::PLACERS`]. A
+//! strategy never imports a sibling strategy; composing them is the pipeline's work. What a strategy returns
+//! is a claim: this crate does not import the judge.
 
 pub mod dependencies;
 pub mod liveness;
