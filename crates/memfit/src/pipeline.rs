@@ -164,9 +164,14 @@ impl Planner<'_> {
 
     /// Every op once, in the first of `orders`; in a later one where the first fragments and that is lower.
     fn keep_all(&self, orders: &[&[OpId]]) -> Result<Candidate, Failure> {
+        // Fragmentation that another order is worth being tried for: half a percent.
+        let fragments = |candidate: &Candidate| {
+            let bound = candidate.problem.lower_bound();
+            candidate.placement.height > bound + Bytes(bound.0 / 200)
+        };
         let mut best: Option<Candidate> = None;
         for order in orders {
-            if best.as_ref().is_some_and(|best| best.placement.height <= best.problem.lower_bound()) {
+            if best.as_ref().is_some_and(|best| !fragments(best)) {
                 break;
             }
             let program = Program::in_order(self.graph, order, self.in_place());

@@ -22,8 +22,8 @@ mod push_down;
 mod rank;
 mod refcount;
 mod size_or_duration_first;
-pub mod spread;
 mod skyline;
+pub mod spread;
 mod stack;
 
 pub use best::Best;

@@ -65,7 +65,7 @@ const NOISE: [u32; 3] = [10, 30, 3];
 impl Best {
     fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
         let mut best = descent::start(arena, context.stop);
-        let budget = self.work.saturating_mul(u64::from(context.effort));
+        let budget = exact::worth(arena, &best, self.work, context.effort);
         self.search(arena, &mut best, budget, context);
         if best.height > arena.enough.max(best.bound) {
             floor(arena, &mut best, context);
@@ -76,10 +76,13 @@ impl Best {
     /// Noisy dives, branch and bound, and windows in turns that double.
     fn search(self, arena: &Arena, best: &mut Packing, budget: u64, context: &Context<'_>) {
         let stop = context.stop;
-        let small = exact::parts(arena).iter().all(|part| {
-            let widths = part.iter().map(|&piece| u64::from(arena.pieces[piece as usize].width()));
-            part.len() <= self.exact_pieces && widths.sum::<u64>() <= 2_000_000
-        });
+        // Branch and bound looks at every piece that is kept apart at every node: not where there are many.
+        let few = arena.apart.rows() == 0 || arena.len() <= 64;
+        let small = few
+            && exact::parts(arena).iter().all(|part| {
+                let widths = part.iter().map(|&piece| u64::from(arena.pieces[piece as usize].width()));
+                part.len() <= self.exact_pieces && widths.sum::<u64>() <= 2_000_000
+            });
         // First what `exact` does, from where it starts, so as never to be above it.
         if small && best.height > arena.enough {
             let budget = exact::worth(arena, best, Exact::DEFAULT.work, context.effort.min(MOST_EFFORT));

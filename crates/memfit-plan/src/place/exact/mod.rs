@@ -63,6 +63,8 @@ impl Placer for Exact {
         place(problem, context, Does::ALL, &|arena| {
             let mut best = descent::start(arena, context.stop);
             let budget = worth(arena, &best, self.work, context.effort);
+            // Each node then looks at every piece that is kept apart as well.
+            let budget = if arena.apart.rows() == 0 { budget } else { budget / 64 };
             improve(arena, &mut best, budget, context.seed, context);
             Ok(best)
         })
