@@ -218,7 +218,7 @@ fn hammer(strategy: &dyn Recompute, graphs: u64) {
             limits.replays_random = seed % 2 == 0;
             let fitted = fit(strategy, &task, budget, &context, |program: &Program| {
                 let (problem, item_of) = Problem::of(&graph, program, &limits);
-                let placed = PLACERS[3].place(&problem, &context).ok()?;
+                let placed = PLACERS.last().unwrap().place(&problem, &context).ok()?;
                 Some((placed.height, Problem::layout(&placed.places, &item_of)))
             });
             let Ok(done) = fitted else {
@@ -257,7 +257,8 @@ fn main() {
     for name in names {
         let strategy = recompute::by_name(&name).unwrap();
         if only.as_deref() == Some("@hammer") {
-            hammer(strategy, 10_000);
+            let graphs = std::env::var("GRAPHS").ok().and_then(|text| text.parse().ok());
+            hammer(strategy, graphs.unwrap_or(10_000));
             continue;
         }
         match only.as_deref() {

@@ -149,7 +149,7 @@ fn what_fits_is_placed_within_the_budget_and_monotone() {
                 let limits = Limits::arena(budget, device.align);
                 let fitted = fit(*strategy, &task, budget, &context, |program| {
                     let (problem, _) = Problem::of(&graph, program, &limits);
-                    PLACERS[3].place(&problem, &context).ok().map(|placed| (placed.height, ()))
+                    PLACERS.last().unwrap().place(&problem, &context).ok().map(|placed| (placed.height, ()))
                 });
                 match fitted {
                     Ok(done) => {
