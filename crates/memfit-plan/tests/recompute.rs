@@ -30,10 +30,8 @@ fn judged(graph: &Graph, truth: Option<&Truth>, limits: &Limits, program: Progra
     if let Err(rejected) = verify(graph, &limits, plan.clone()) {
         panic!("{what}: {rejected}");
     }
-    if let Some(truth) = truth {
-        if let Err(fault) = check(truth, graph, &limits, &plan) {
-            panic!("{what}: {fault:?}");
-        }
+    if let Some(Err(fault)) = truth.map(|truth| check(truth, graph, &limits, &plan)) {
+        panic!("{what}: {fault:?}");
     }
     plan
 }
