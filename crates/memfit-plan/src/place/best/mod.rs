@@ -65,7 +65,7 @@ const NOISE: [u32; 3] = [10, 30, 3];
 impl Best {
     fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
         let mut best = descent::start(arena, context.stop);
-        let budget = exact::worth(arena, &best, self.work, context.effort);
+        let budget = self.work.saturating_mul(u64::from(context.effort));
         self.search(arena, &mut best, budget, context);
         if best.height > arena.enough.max(best.bound) {
             floor(arena, &mut best, context);
@@ -88,6 +88,9 @@ impl Best {
             let budget = exact::worth(arena, best, Exact::DEFAULT.work, context.effort.min(MOST_EFFORT));
             exact::improve(arena, best, budget, context.seed, context);
         }
+        // Near its bound a small problem is not worth all of the work; windows need theirs on a large one.
+        let budget =
+            if small { budget.min(exact::worth(arena, best, budget, context.effort)) } else { budget };
         let mut random = Random::new(context.seed);
         let (mut spent, mut share) = (0u64, budget.min(self.work) / 2);
         while best.height > arena.enough.max(best.bound) && spent < budget && !stop() {
