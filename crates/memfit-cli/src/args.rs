@@ -121,6 +121,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Show what each budget costs in time
     Sweep(SweepArgs),
+    /// Run a recorded step under a budget, online, in virtual time
+    Replay(ReplayArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(ExportArgs),
     /// List what memfit can do, with sources
@@ -175,6 +177,46 @@ pub(crate) struct SweepArgs {
     /// Write the curve to this file
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub(crate) svg: Option<PathBuf>,
+}
+
+/// How a recorded step is replayed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// One run, without looking ahead
+    Online,
+    /// The step is recorded and planned first, then run guided by the plan
+    Planned,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReplayArgs {
+    /// A log of the DTR simulator, or a graph; `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) log: PathBuf,
+    /// Memory the step may use: a size, or a share of its own peak
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(crate) budget: Option<Budget>,
+    /// Whether the engine looks ahead
+    #[arg(long, value_enum, default_value = "online")]
+    pub(crate) mode: Mode,
+    /// Policy that chooses what goes
+    #[arg(long, default_value = "best", value_name = "NAME")]
+    pub(crate) evictor: String,
+    /// Allocator under the engine [default: best-fit for a graph; ideal, which counts bytes, for a log]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allocator: Option<String>,
+    /// What happens at the last release: `eager-evict`, `banish` or `ignore`
+    #[arg(long, value_name = "MODE")]
+    pub(crate) dealloc: Option<String>,
+    /// Count bytes and evict exactly as the simulator of the DTR paper
+    #[arg(long)]
+    pub(crate) as_simulator: bool,
+    /// Give up when the step takes this many times its own time
+    #[arg(long, default_value_t = 2.0, value_name = "TIMES")]
+    pub(crate) limit: f64,
+    /// Device that the times of a graph's ops come from
+    #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
+    pub(crate) device: String,
 }
 
 #[derive(Debug, ClapArgs)]

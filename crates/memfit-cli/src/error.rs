@@ -12,6 +12,10 @@ pub(crate) enum Error {
         /// What it says.
         failure: Failure,
     },
+    /// A replay ran out of room, or of patience.
+    Stuck(String),
+    /// All has been said already; only the exit status is left.
+    Silent(u8),
     /// A file can't be read.
     Read(anyhow::Error),
     /// A file can't be written.
@@ -23,6 +27,8 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Failure { failure, .. } => failure.exit_code(),
+            Error::Stuck(_) => 1,
+            Error::Silent(code) => *code,
             Error::Read(_) => 3,
             Error::Write(_) => 5,
         }
@@ -45,7 +51,8 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Error::Failure { failure, .. } => failure.hint(),
-            Error::Read(_) | Error::Write(_) => None,
+            Error::Stuck(_) => Some("a larger `--budget`, or `--mode planned`, may do".to_owned()),
+            Error::Silent(_) | Error::Read(_) | Error::Write(_) => None,
         }
     }
 }
@@ -60,6 +67,8 @@ impl std::fmt::Display for Error {
                 write!(f, "`{file}`: {failure}")
             }
             Error::Failure { failure, .. } => failure.fmt(f),
+            Error::Stuck(why) => f.write_str(why),
+            Error::Silent(_) => Ok(()),
             Error::Read(error) | Error::Write(error) => write!(f, "{error:#}"),
         }
     }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use memfit::{Device, Failure, Graph, formats, input};
 
-use crate::args::MeansArgs;
 use crate::error::Error;
 
 /// The most bytes that are read from a file; what they unpack to is capped by the readers.
@@ -64,12 +63,12 @@ pub(crate) fn about(path: &Path, failure: Failure) -> Error {
 }
 
 /// The device that `--device` names.
-pub(crate) fn device(means: &MeansArgs) -> Result<Device, Error> {
-    let is_file = means.device.ends_with(".toml") || means.device.contains(['/', '\\']);
+pub(crate) fn device(name: &str) -> Result<Device, Error> {
+    let is_file = name.ends_with(".toml") || name.contains(['/', '\\']);
     if !is_file {
-        return Ok(input::device(&means.device)?);
+        return Ok(input::device(name)?);
     }
-    let path = PathBuf::from(&means.device);
+    let path = PathBuf::from(name);
     let bytes = read(&path)?;
     input::device_file(&String::from_utf8_lossy(&bytes)).map_err(|failure| about(&path, failure))
 }

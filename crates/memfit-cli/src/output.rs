@@ -102,6 +102,9 @@ impl Output {
 
     /// Says what went wrong and what to do next.
     pub(crate) fn fail(&self, error: &Error) -> ExitCode {
+        if let Error::Silent(code) = error {
+            return ExitCode::from(*code);
+        }
         if self.json {
             let printed = self.object(&self.error_object(error));
             debug_assert!(printed.is_ok() || printed.is_err(), "there is nobody left to tell");

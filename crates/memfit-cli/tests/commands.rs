@@ -278,7 +278,9 @@ fn half_the_memory_costs_time_and_says_how_much() {
 #[test]
 fn compare_and_sweep_show_what_fits() {
     let small = "crates/memfit-cli/src/commands/doctor.json";
-    let listed = object(&memfit(&["strategies", "--json"]))["strategies"].as_array().unwrap().len();
+    let listed = object(&memfit(&["strategies", "--json"]));
+    let listed = listed["strategies"].as_array().unwrap().iter();
+    let listed = listed.filter(|s| s["family"] != "evict" && s["family"] != "allocate").count();
     let compared = object(&memfit(&["compare", small, "--budget", "100%", "--json"]));
     assert_eq!(compared["rows"].as_array().unwrap().len(), listed);
     let scratch = Scratch::new("sweep");
@@ -375,7 +377,9 @@ fn a_plan_leaves_as_c_json_and_csv() {
 fn every_strategy_of_the_tables_can_be_named() {
     let listed = object(&memfit(&["strategies", "--json"]));
     let small = "crates/memfit-cli/src/commands/doctor.json";
-    for strategy in listed["strategies"].as_array().unwrap() {
+    let planned =
+        |strategy: &&Value| ["order", "recompute", "place"].iter().any(|f| strategy["family"] == *f);
+    for strategy in listed["strategies"].as_array().unwrap().iter().filter(planned) {
         let name = format!("{}:{}", strategy["family"].as_str().unwrap(), strategy["name"].as_str().unwrap());
         let output = memfit(&["plan", small, "--budget", "1GiB", "--strategy", &name, "--json"]);
         assert_eq!(code(&output), 0, "{name}: {}", stderr(&output));
@@ -385,6 +389,26 @@ fn every_strategy_of_the_tables_can_be_named() {
         assert!(strategy["source"].as_str().is_some_and(|source| !source.is_empty()), "{name}");
     }
     assert!(listed["devices"].as_array().unwrap().len() >= 11);
+}
+
+#[test]
+fn every_policy_and_allocator_replays_a_graph() {
+    let listed = object(&memfit(&["strategies", "--json"]));
+    let small = "crates/memfit-cli/src/commands/doctor.json";
+    for strategy in listed["strategies"].as_array().unwrap() {
+        let option = match strategy["family"].as_str().unwrap() {
+            "evict" => "--evictor",
+            "allocate" => "--allocator",
+            _ => continue,
+        };
+        let name = strategy["name"].as_str().unwrap();
+        let output = memfit(&["replay", small, "--budget", "1GiB", option, name, "--json"]);
+        assert_eq!(code(&output), 0, "{option} {name}: {}", stderr(&output));
+        assert_eq!(object(&output)["recompute_ns"], 0);
+    }
+    let tight = memfit(&["replay", small, "--budget", "10KiB", "--json"]);
+    assert_eq!((code(&tight), &object(&tight)["status"]), (1, &"infeasible".into()));
+    assert_eq!(code(&memfit(&["replay", small, "--evictor", "magic"])), 2);
 }
 
 #[test]

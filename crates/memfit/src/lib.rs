@@ -30,6 +30,7 @@ mod goal;
 pub mod input;
 mod pipeline;
 mod placing;
+mod replaying;
 mod sweep;
 
 pub use check::{check, check_text};
@@ -41,6 +42,9 @@ pub use pipeline::{PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
 pub use sweep::{Outcome, compare, sweep};
 
+pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};
+
+pub use memfit_engine as engine;
 pub use memfit_formats as formats;
 pub use memfit_ir as ir;
 pub use memfit_ir::{Bytes, Device, Graph, Nanos};

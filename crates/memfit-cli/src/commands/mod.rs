@@ -7,6 +7,7 @@ mod explain;
 mod export;
 mod place;
 mod plan;
+mod replay;
 mod strategies;
 mod sweep;
 
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Place(place) => place::run(place, seed, output),
         Command::Compare(compare) => sweep::run_compare(compare, seed, output),
         Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),
+        Command::Replay(replay) => replay::run(replay, seed, output),
         Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor => doctor::run(output),
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
 
 /// The goal that the options state.
 fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result<Goal, Error> {
-    let mut goal = Goal::new(files::device(means)?, budget);
+    let mut goal = Goal::new(files::device(&means.device)?, budget);
     for strategy in &means.strategy {
         goal = goal.with_strategy(strategy)?;
     }

@@ -1,5 +1,7 @@
 //! `memfit strategies`: what memfit can do, and where each idea comes from.
 
+use memfit::engine::alloc::ALLOCATORS;
+use memfit::engine::evict::EVICTORS;
 use memfit::formats::device_toml;
 use memfit::strategies::Info;
 use memfit::strategies::order::ORDERS;
@@ -11,10 +13,18 @@ use crate::error::Error;
 use crate::output::{Output, table};
 
 pub(super) fn run(output: &Output) -> Result<(), Error> {
-    let families: [(&str, Vec<Info>); 3] = [
+    let online = |info: &memfit::engine::evict::Info| Info {
+        name: info.name,
+        summary: info.summary,
+        source: info.source,
+        year: info.year,
+    };
+    let families: [(&str, Vec<Info>); 5] = [
         ("order", ORDERS.iter().map(|order| order.info()).collect()),
         ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
         ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
+        ("evict", EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
+        ("allocate", ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),
     ];
     if output.json {
         let rows = families.iter().flat_map(|(family, infos)| {

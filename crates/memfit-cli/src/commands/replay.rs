@@ -1,0 +1,98 @@
+//! `memfit replay`: a recorded step under a budget, online, in virtual time.
+
+use memfit::engine::replay::Outcome;
+use memfit::{Budget, Nanos, ReplayGoal, Replayed, recording, replay_recording};
+use serde_json::json;
+
+use crate::args::{Mode, ReplayArgs};
+use crate::error::Error;
+use crate::files;
+use crate::output::{Output, grouped, table};
+
+pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), Error> {
+    let bytes = files::read(&args.log)?;
+    let device = files::device(&args.device)?;
+    let recording = recording(&bytes, &Default::default(), &device);
+    let recording = recording.map_err(|failure| files::about(&args.log, failure))?;
+    let goal = ReplayGoal {
+        budget: args.budget.unwrap_or(Budget::OfPeak(1.0)),
+        planned: args.mode == Mode::Planned,
+        evictor: args.evictor.clone(),
+        allocator: args.allocator.clone(),
+        dealloc: args.dealloc.clone(),
+        as_simulator: args.as_simulator,
+        limit: args.limit - 1.0,
+        seed,
+    };
+    let strategy = match args.mode {
+        Mode::Online => format!("evict:{}", goal.evictor),
+        Mode::Planned => "evict:planned".to_owned(),
+    };
+    let started = std::time::Instant::now();
+    let replayed = output.with_tools(|tools| {
+        (tools.progress)("replay");
+        replay_recording(&recording, &goal, &device)
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    let Replayed { budget, base, report } = &replayed;
+    let stuck = match &report.outcome {
+        Outcome::Done => None,
+        Outcome::NoRoom(fault) => Some(fault.to_string()),
+        Outcome::Slow => {
+            Some(format!("recomputation takes the step beyond {} times its own time", args.limit))
+        }
+    };
+    let status = match &report.outcome {
+        Outcome::Done => "fits",
+        Outcome::NoRoom(_) => "infeasible",
+        Outcome::Slow => "timeout",
+    };
+    let stats = &report.stats;
+    let time = Nanos(base.time.0.saturating_add(stats.recompute_ns));
+    if output.json {
+        output.object(&json!({
+            "schema": "memfit-replay/1",
+            "status": status,
+            "strategy": strategy,
+            "error": stuck,
+            "budget_bytes": budget.0,
+            "peak_bytes": stats.peak.0,
+            "arena_bytes": stats.height.0,
+            "unconstrained_peak_bytes": base.peak.0,
+            "time_ns": time.0,
+            "base_time_ns": base.time.0,
+            "overhead": report.overhead(),
+            "recompute_ns": stats.recompute_ns,
+            "recomputes": stats.recomputes,
+            "evictions": stats.evictions,
+            "evaluations": stats.evaluations,
+            "fragmented": stats.fragmented,
+            "guided": report.guided,
+            "planning_seconds": seconds,
+            "seed": seed,
+        }))?;
+        return if stuck.is_none() { Ok(()) } else { Err(Error::Silent(1)) };
+    }
+    if let Some(why) = stuck {
+        return Err(Error::Stuck(why));
+    }
+    let row = |name: &str, value: String, note: String| vec![name.to_owned(), value, note];
+    let share = format!("{:.1} % of the step's own {}", budget.ratio(base.peak) * 100.0, base.peak);
+    let rows = vec![
+        row("calls", grouped(base.calls), String::new()),
+        row("budget", budget.to_string(), share),
+        row("most in use", stats.peak.to_string(), format!("highest address {}", stats.height)),
+        row("step", time.to_string(), format!("{} without a budget", base.time)),
+        row(
+            "recomputed",
+            Nanos(stats.recompute_ns).to_string(),
+            format!("{} runs, {} evictions", stats.recomputes, stats.evictions),
+        ),
+    ];
+    let guided = if report.guided { ", guided to the end" } else { "" };
+    output.print(&format!(
+        "{}{strategy}: {:+.2} %{guided}\n",
+        table(&[], &[2], rows),
+        report.overhead() * 100.0
+    ))
+}

@@ -1,0 +1,148 @@
+//! A recorded step, run again in virtual time by the online engine.
+
+use memfit_engine::offline::Effort;
+use memfit_engine::replay::{Base, Event, ReplayReport, Trace, replay, replay_planned};
+use memfit_engine::{Dealloc, Output, Settings, alloc, evict};
+use memfit_formats::simrd::{self, Log, LogEvent};
+use memfit_ir::{Bytes, Effect, Role};
+
+use crate::{Budget, Device, Failure, Floor, input};
+
+/// What a replay is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayGoal {
+    /// Bytes the engine may use; a share is one of the step's own peak.
+    pub budget: Budget,
+    /// Whether the first run is recorded and planned, and the second guided; else it's one online run.
+    pub planned: bool,
+    /// Name of the policy that chooses what goes.
+    pub evictor: String,
+    /// Name of the allocator under the engine; by default bytes are only counted for a log, which knows no
+    /// addresses, and placed for a graph.
+    pub allocator: Option<String>,
+    /// Name of what happens at the last release.
+    pub dealloc: Option<String>,
+    /// Whether all is as in the simulator of the DTR paper: bytes are counted, nothing is aligned or forgotten.
+    pub as_simulator: bool,
+    /// The most time in recomputation, as a multiple of the step's own.
+    pub limit: f64,
+    /// Start of every random sequence.
+    pub seed: u64,
+}
+
+/// A step that can be replayed.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    trace: Trace,
+    /// Persistent bytes plus the largest working set, where it comes from a graph.
+    floor: Option<Bytes>,
+}
+
+/// Reads a log of the DTR simulator, or any graph that [`input::graph`] reads, as a step run in its own order.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the place in the file.
+pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Result<Recording, Failure> {
+    let head = &bytes[..bytes.len().min(256)];
+    if head.windows(13).any(|window| window == b"\"INSTRUCTION\"") {
+        return Ok(Recording { trace: trace(&simrd::read(bytes)?), floor: None });
+    }
+    let graph = input::graph(bytes, options)?;
+    let trace = Trace::of_graph(&graph, |op| device.time(&graph.op(op)));
+    Ok(Recording { trace, floor: Some(Floor::of(&graph, device.align).bytes) })
+}
+
+/// What became of a replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed {
+    /// Bytes the engine was allowed.
+    pub budget: Bytes,
+    /// The step without a budget.
+    pub base: Base,
+    /// What the engine did.
+    pub report: ReplayReport,
+}
+
+/// Replays `recording`.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for unknown names. A lack of room is an outcome.
+pub fn replay_recording(
+    recording: &Recording,
+    goal: &ReplayGoal,
+    device: &Device,
+) -> Result<Replayed, Failure> {
+    let base = recording.trace.base();
+    if matches!(goal.budget, Budget::AboveFloor(_)) && recording.floor.is_none() {
+        return Err(Failure::usage(
+            "a log has no floor to count from",
+            "give a share of the peak: `--budget 50%`",
+        ));
+    }
+    let floor = recording.floor.unwrap_or_default();
+    let budget = goal.budget.resolve(device, floor, base.peak);
+    let settings = settings(goal, budget, recording.floor.is_some())?;
+    let effort = Effort { seed: goal.seed, ..Effort::default() };
+    let ran = if goal.planned {
+        replay_planned(&recording.trace, settings, goal.limit, &effort)
+    } else {
+        replay(&recording.trace, settings, goal.limit)
+    };
+    let report =
+        ran.map_err(|fault| Failure::usage(fault.to_string(), "the recording contradicts itself"))?;
+    Ok(Replayed { budget, base, report })
+}
+
+/// `addressed`: the recording's sizes are those of real buffers; a log counts bytes only.
+fn settings(goal: &ReplayGoal, budget: Bytes, addressed: bool) -> Result<Settings, Failure> {
+    let known = |what: &str, name: &str, names: Vec<&str>| {
+        if names.contains(&name) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!("there is no {what} `{name}`"), format!("known: {}", names.join(", "))))
+    };
+    let mut settings = if goal.as_simulator {
+        Settings::simulator(budget, &goal.evictor)
+    } else {
+        Settings { evictor: goal.evictor.clone(), ..Settings::new(budget) }
+    };
+    known("evictor", &goal.evictor, evict::EVICTORS.iter().map(|entry| entry.info.name).collect())?;
+    settings.options.seed = goal.seed;
+    if !addressed && !goal.as_simulator {
+        "ideal".clone_into(&mut settings.allocator);
+        settings.align = Bytes(1);
+    }
+    if let Some(name) = &goal.allocator {
+        known("allocator", name, alloc::ALLOCATORS.iter().map(|entry| entry.info.name).collect())?;
+        settings.allocator.clone_from(name);
+    }
+    if let Some(name) = &goal.dealloc {
+        known("mode", name, Dealloc::ALL.iter().map(|(_, name)| *name).collect())?;
+        settings.dealloc = Dealloc::by_name(name).unwrap_or_default();
+    }
+    Ok(settings)
+}
+
+/// The trace of a log of the DTR simulator.
+fn trace(log: &Log) -> Trace {
+    let event = |event: &LogEvent| {
+        Some(match event {
+            LogEvent::Constant { size } => Event::Put { size: *size, role: Role::Constant },
+            LogEvent::Call { kind, reads, results, time } => Event::Call {
+                kind: *kind,
+                reads: reads.clone(),
+                outputs: results.iter().map(|r| r.view.map_or(Output::Fresh(r.size), Output::View)).collect(),
+                time: *time,
+                workspace: Bytes::ZERO,
+                effect: Effect::Pure,
+            },
+            LogEvent::Share(tensor) => Event::Share(*tensor),
+            LogEvent::Release(tensor) => Event::Release(*tensor),
+            LogEvent::Backward => return None,
+        })
+    };
+    let events = log.events.iter().filter_map(event).collect();
+    Trace { events, kinds: log.kinds.clone(), held: log.held.clone() }
+}
