@@ -1,4 +1,5 @@
 //! The contract of the command line: exit codes, JSON keys, messages.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -137,16 +138,15 @@ fn check_accepts_the_plan_and_refuses_what_is_changed() {
     let plan: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let buffers = plan["buffers"].as_array().unwrap().len();
     let steps = plan["steps"].as_array().unwrap().len();
-    let live_from_the_start = plan["resident"][0].as_u64().unwrap();
+    let live_from_the_start = usize::try_from(plan["resident"][0].as_u64().unwrap()).unwrap();
     let sizable = |plan: &Value, at: usize| plan["buffers"][at]["size"].as_u64().unwrap() > 0;
     let mut changes: Vec<(String, Value)> = Vec::new();
     for k in 1..12 {
         // Offsets: on top of a parameter that is there all the time.
         let at = k * buffers / 12;
-        if at as u64 != live_from_the_start && sizable(&plan, at) {
+        if at != live_from_the_start && sizable(&plan, at) {
             let mut changed = plan.clone();
-            changed["buffers"][at]["offset"] =
-                plan["buffers"][live_from_the_start as usize]["offset"].clone();
+            changed["buffers"][at]["offset"] = plan["buffers"][live_from_the_start]["offset"].clone();
             changes.push((format!("offset of b{at}"), changed));
         }
         let mut changed = plan.clone();

@@ -1,5 +1,7 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
+use std::panic::resume_unwind;
+
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Plan, Program, text};
 use memfit_plan::Context;
@@ -146,7 +148,12 @@ struct Planner<'a> {
     tools: &'a Tools<'a>,
     limits: Limits,
     placer: &'static dyn Placer,
+    /// What schedules that recomputation proposes are tried with first: one of many must fit.
+    quick: &'static dyn Placer,
 }
+
+/// Schedules that are nearly within the budget for which the placer may search, for each order.
+const SEARCHES: u32 = 3;
 
 impl Planner<'_> {
     fn context(&self, enough: Bytes) -> Context<'_> {
@@ -184,6 +191,10 @@ impl Planner<'_> {
     }
 
     fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
+        self.place_by(self.placer, program, enough)
+    }
+
+    fn place_by(&self, placer: &dyn Placer, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
         let (mut problem, item_of) = Problem::of(self.graph, &program, &self.limits);
         if self.goal.lanes > 1 {
             let keep = match self.goal.lane_rule {
@@ -195,39 +206,69 @@ impl Planner<'_> {
                 lanes::restrict(&mut problem, self.graph, &program, &item_of, keep);
             }
         }
-        (self.tools.progress)(self.placer.info().name);
-        let placement = place_with(self.placer, &problem, &self.context(enough))?;
+        (self.tools.progress)(placer.info().name);
+        let placement = place_with(placer, &problem, &self.context(enough))?;
         let time = step_time(self.graph, self.goal);
         Ok(Candidate { program, problem, item_of, placement, time, time_bound: time })
     }
 
     /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
-    /// that may be enough.
+    /// that may be enough. Orders are tried side by side; ties go to the earlier one.
     fn recompute(
         &self,
         strategy: &dyn Recompute,
         orders: &[&[OpId]],
         budget: Bytes,
     ) -> Result<Candidate, Bytes> {
-        let context = self.context(Bytes::ZERO);
-        let mut best: Option<Candidate> = None;
-        let mut needed = Bytes::MAX;
-        for order in orders {
-            (self.tools.progress)(strategy.info().name);
-            let task = Task::new(self.graph, order, self.in_place(), self.goal.replays_random, &context);
-            let place = |program: &Program| {
-                let placed = self.place(program.clone(), budget).ok()?;
-                Some((placed.placement.height, placed))
+        (self.tools.progress)(strategy.info().name);
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let run = |order| scope.spawn(move || self.recompute_in(strategy, order, budget));
+            let running: Vec<_> = orders.iter().map(|order| run(*order)).collect();
+            // A strategy that panics is a bug, and must look like one.
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        let mut best: Result<Candidate, Bytes> = Err(Bytes::MAX);
+        for found in found {
+            let better = match (&found, &best) {
+                (Ok(new), Ok(old)) => new.time < old.time,
+                (Ok(_), Err(_)) => true,
+                (Err(new), Err(old)) => new < old,
+                (Err(_), Ok(_)) => false,
             };
-            match recompute::fit(strategy, &task, budget, &context, place) {
-                Ok(fit) if best.as_ref().is_none_or(|best| fit.cost.time < best.time) => {
-                    best = Some(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed });
-                }
-                Ok(_) => {}
-                Err(infeasible) => needed = needed.min(infeasible.needed),
+            if better {
+                best = found;
             }
         }
-        best.ok_or(needed)
+        best
+    }
+
+    /// The fastest program with first runs in `order` that can be placed within `budget`.
+    fn recompute_in(
+        &self,
+        strategy: &dyn Recompute,
+        order: &[OpId],
+        budget: Bytes,
+    ) -> Result<Candidate, Bytes> {
+        let context = self.context(Bytes::ZERO);
+        let task = Task::new(self.graph, order, self.in_place(), self.goal.replays_random, &context);
+        let mut searches = SEARCHES;
+        let place = |program: &Program| {
+            let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
+            let close = quick.placement.height <= budget + Bytes(budget.0 / 50);
+            if quick.placement.height <= budget || !close || searches == 0 {
+                return Some((quick.placement.height, quick));
+            }
+            searches -= 1;
+            let placed = self.place(program.clone(), budget).ok()?;
+            Some((placed.placement.height, placed))
+        };
+        match recompute::fit(strategy, &task, budget, &context, place) {
+            Ok(fit) => Ok(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed }),
+            Err(infeasible) => Err(infeasible.needed),
+        }
     }
 
     /// `chosen` on the goal's lanes: the program with its waits, the dependencies that memory added, and the step
@@ -300,7 +341,8 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
 
     limits.replays_random = goal.replays_random;
 
-    let planner = Planner { graph, goal, tools, limits, placer };
+    let quick = if placer.info().name == "best" { find_placer("dive")? } else { placer };
+    let planner = Planner { graph, goal, tools, limits, placer, quick };
     let given: Vec<OpId> = graph.op_ids().collect();
     let base = Profile::of(&Program::eager(graph), align).peak().0;
     (tools.progress)(order.info().name);

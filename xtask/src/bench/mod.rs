@@ -25,6 +25,10 @@ pub(crate) enum Bench {
     Placement,
     /// What `memfit plan` makes of each corpus graph, and how long it takes
     Plan,
+    /// What recomputation costs in time on published graphs and the corpus, against the published figures
+    Recompute,
+    /// Time of the online engine for each call, with and without eviction
+    Engine,
 }
 
 /// Runs `bench`; `record` also writes what it prints under `bench/record/`.
@@ -34,6 +38,8 @@ pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,
         Bench::Plan => plan::run()?,
+        Bench::Recompute => example("memfit-plan", "recompute_bench")?,
+        Bench::Engine => example("memfit-engine", "engine_cost")?,
     };
     run::say(&text);
     if record {
@@ -46,6 +52,11 @@ pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
         run::say(&format!("recorded in {path}"));
     }
     Ok(())
+}
+
+/// What a bench prints that stands beside its crate as an example.
+fn example(package: &str, name: &str) -> Result<String> {
+    run::output("cargo", ["run", "--release", "--quiet", "--package", package, "--example", name])
 }
 
 /// What figures of time depend on.
