@@ -36,7 +36,7 @@ impl Order for Best {
     }
 }
 
-/// What [`super::best`] says, in the numbers of the search.
+/// What [`super::best()`] says, in the numbers of the search.
 pub(super) fn search(model: &Model, context: &Context<'_>) -> Known {
     let lists = ORDERS.iter().filter(|order| order.info().name != Best.info().name);
     let mut known = Known { order: Vec::new(), peak: i64::MAX, bound: bound::of(model) };

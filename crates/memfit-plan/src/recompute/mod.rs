@@ -1,7 +1,7 @@
 //! Recomputation: which ops run again so that their outputs need not be kept.
 //!
 //! A strategy turns a [`Task`] (a graph with a fixed order of first runs) into a [`Front`] of schedules, each
-//! with its live peak and its time. [`fit`] takes from it the fastest that can also be *placed* within the
+//! with its live peak and its time. [`fit()`] takes from it the fastest that can also be *placed* within the
 //! budget, and returns its program.
 
 mod best;
