@@ -142,7 +142,10 @@ impl std::fmt::Display for Infeasible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "no plan fits `{}`", self.budget)?;
         let Some(witness) = &self.witness else {
-            return write!(f, ": the values that must be there at the end need `{}`", self.floor);
+            return match self.proved {
+                true => write!(f, ": at least `{}` are in memory at one time", self.floor),
+                false => write!(f, ": the lowest layout that was found needs `{}`", self.needed),
+            };
         };
         let Witness { name, kind, .. } = witness;
         if self.proved {
