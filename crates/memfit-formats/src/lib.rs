@@ -19,4 +19,4 @@ pub mod svg;
 mod zst;
 
 pub use error::FormatError;
-pub use zst::{MAX_BYTES, compress, unpack};
+pub use zst::{MAX_BYTES, compress, is_packed, unpack};

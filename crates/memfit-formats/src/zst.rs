@@ -24,6 +24,12 @@ pub fn compress(bytes: &[u8]) -> Vec<u8> {
     encode().unwrap_or_else(|_| bytes.to_vec())
 }
 
+/// Whether a file is compressed with Zstandard.
+#[must_use]
+pub fn is_packed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
 /// The bytes of a file, decompressed where it is compressed.
 ///
 /// # Errors
@@ -45,7 +51,7 @@ pub(crate) fn text(bytes: &[u8]) -> Result<Cow<'_, str>, FormatError> {
 
 fn unpack_within(bytes: &[u8], cap: u64) -> Result<Cow<'_, [u8]>, FormatError> {
     let too_long = || FormatError::new("", format!("the file holds more than {cap} bytes"));
-    if !bytes.starts_with(&MAGIC) {
+    if !is_packed(bytes) {
         return if bytes.len() as u64 > cap { Err(too_long()) } else { Ok(Cow::Borrowed(bytes)) };
     }
     let damaged = |error: std::io::Error| {

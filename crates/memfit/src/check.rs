@@ -1,10 +1,11 @@
 //! The judge alone, over a plan from a file.
 
 use memfit_formats::plan_json::{self, PlanFile};
-use memfit_ir::{Bytes, Graph, text};
+use memfit_ir::{Bytes, Graph};
 use memfit_verify::{Rejected, Rule, Verified, Violation, verify};
 
 use crate::Failure;
+use crate::input::{document, no_section};
 
 /// Reads a plan file and has the judge read the plan; what the file claims of its peak must be true.
 /// `budget` replaces the budget that the file names.
@@ -40,13 +41,9 @@ pub fn check(file: &[u8], graph: &Graph, budget: Option<Bytes>) -> Result<(PlanF
 ///
 /// [`Failure::Input`] for text that can't be read or lacks a section, [`Failure::Rejected`].
 pub fn check_text(bytes: &[u8]) -> Result<Verified, Failure> {
-    let missing = |what: &str| memfit_formats::FormatError::new("", format!("no `{what}` section"));
-    let document = text::parse(bytes).map_err(|error| {
-        let place = format!("line {}, column {}", error.line, error.column);
-        memfit_formats::FormatError::new(place, error.message)
-    })?;
-    let graph = document.graph.ok_or_else(|| missing("graph"))?;
-    let limits = document.limits.ok_or_else(|| missing("limits"))?;
-    let plan = document.plan.ok_or_else(|| missing("plan"))?;
+    let document = document(bytes)?;
+    let graph = document.graph.ok_or_else(|| no_section("graph"))?;
+    let limits = document.limits.ok_or_else(|| no_section("limits"))?;
+    let plan = document.plan.ok_or_else(|| no_section("plan"))?;
     verify(&graph, &limits, plan).map_err(Failure::Rejected)
 }

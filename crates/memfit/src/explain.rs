@@ -8,7 +8,7 @@ use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::{Context, order};
 
 use crate::floor::label;
-use crate::pipeline::place_with;
+use crate::pipeline::{find_placer, place_with, step_time};
 use crate::{Failure, Floor, Goal, Tools, plan};
 
 /// Bytes that belong together.
@@ -132,7 +132,7 @@ pub fn explain(
         ops: graph.op_count(),
         values: graph.value_count(),
         flops: graph.op_ids().map(|op| graph.op(op).flops).sum(),
-        time: graph.op_ids().map(|op| goal.device.time(&graph.op(op))).sum(),
+        time: step_time(graph, &goal.device),
         fixed_bytes: fixed.iter().map(|share| share.bytes).sum(),
         fixed,
         live_peak,
@@ -251,8 +251,7 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let given: Vec<OpId> = graph.op_ids().collect();
     let in_place = Program::in_order(graph, &given, InPlace::May);
     let (problem, _) = Problem::of(graph, &in_place, &limits);
-    let best = PLACERS.last().copied().ok_or_else(|| Failure::usage("no placer", "this is a bug"))?;
-    let placed = place_with(best, &problem, &context)?;
+    let placed = place_with(find_placer("best")?, &problem, &context)?;
     let ordered = order::by_name("best").map(|order| order.order(graph, &context)).unwrap_or(given);
     let reordered = Program::in_order(graph, &ordered, InPlace::May);
     let everything = Goal { budget: crate::Budget::Bytes(Bytes::MAX), ..goal.clone() };
@@ -278,8 +277,7 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     ]);
     match plan(graph, &half, tools) {
         Ok(planned) => {
-            let crate::Summary { time, base_time, peak, .. } = planned.summary;
-            let slower = (time.0 as f64 / base_time.0.max(1) as f64 - 1.0) * 100.0;
+            let (peak, slower) = (planned.summary.peak, planned.summary.overhead() * 100.0);
             let what =
                 format!("`memfit plan --budget floor+50%`: also ops that run again, step {slower:+.1} %");
             rows.push(Remedy { name: "recompute", what, peak });

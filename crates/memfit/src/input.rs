@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use memfit_formats::onnx::OnnxOptions;
-use memfit_formats::{FormatError, device_toml, graph_json, onnx, unpack};
+use memfit_formats::{FormatError, device_toml, graph_json, is_packed, onnx, unpack};
+use memfit_ir::text::Document;
 use memfit_ir::{Device, Graph, text};
 
 use crate::Failure;
-
-/// What a file compressed with Zstandard begins with.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// How to read a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +24,7 @@ pub struct Options {
 /// [`Failure::Input`] names the place in the file.
 pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     // A plain model may be larger than what a compressed file may unpack to: weights are skipped, not read.
-    let unpacked = if bytes.starts_with(&ZSTD) { unpack(bytes)? } else { bytes.into() };
+    let unpacked = if is_packed(bytes) { unpack(bytes)? } else { bytes.into() };
     let bytes = &*unpacked;
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let is_json = first == Some(&b'{');
@@ -42,12 +40,21 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
         return Ok(graph_json::read(bytes)?);
     }
     if is_text {
-        let document = text::parse(bytes).map_err(|error| {
-            FormatError::new(format!("line {}, column {}", error.line, error.column), error.message)
-        })?;
-        return document.graph.ok_or_else(|| FormatError::new("", "no `graph` section").into());
+        return document(bytes)?.graph.ok_or_else(|| no_section("graph").into());
     }
     Ok(onnx::read(bytes, &OnnxOptions { dims: options.dims.clone() })?)
+}
+
+/// Reads a document in text form.
+pub(crate) fn document(bytes: &[u8]) -> Result<Document, FormatError> {
+    text::parse(bytes).map_err(|error| {
+        FormatError::new(format!("line {}, column {}", error.line, error.column), error.message)
+    })
+}
+
+/// What is wrong with a document in text form that lacks a section.
+pub(crate) fn no_section(name: &str) -> FormatError {
+    FormatError::new("", format!("no `{name}` section"))
 }
 
 /// The preset called `name`, in any case.

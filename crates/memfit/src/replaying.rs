@@ -6,6 +6,7 @@ use memfit_engine::{Dealloc, Output, Settings, alloc, evict};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
 
+use crate::pipeline::unknown;
 use crate::{Budget, Device, Failure, Floor, input};
 
 /// What a replay is made of.
@@ -101,7 +102,7 @@ fn settings(goal: &ReplayGoal, budget: Bytes, addressed: bool) -> Result<Setting
         if names.contains(&name) {
             return Ok(());
         }
-        Err(Failure::usage(format!("there is no {what} `{name}`"), format!("known: {}", names.join(", "))))
+        Err(unknown(what, name, names.into_iter()))
     };
     let mut settings = if goal.as_simulator {
         Settings::simulator(budget, &goal.evictor)

@@ -5,7 +5,7 @@
 use anyhow::{Result, anyhow};
 use memfit::ir::{Bytes, InPlace, OpId, Program};
 use memfit::strategies::Context;
-use memfit::strategies::place::{PLACERS, Problem};
+use memfit::strategies::place::{Problem, by_name};
 use memfit::{Graph, input};
 
 use super::{corpus, markdown};
@@ -58,8 +58,7 @@ fn outputs(graph: &Graph, in_place: InPlace) -> Result<Problem> {
 
 fn height(placer: &str, problem: &Problem) -> Result<Bytes> {
     let device = input::device("A100-80")?;
-    let found = PLACERS.iter().find(|known| known.info().name == placer);
-    let placer = found.ok_or_else(|| anyhow!("there is no placer `{placer}`"))?;
+    let placer = by_name(placer).ok_or_else(|| anyhow!("there is no placer `{placer}`"))?;
     let placed = placer.place(problem, &Context::new(&device)).map_err(|error| anyhow!("{error:?}"))?;
     Ok(placed.height)
 }

@@ -18,9 +18,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
                 check(&bytes, &graph, args.budget)
             })
         }
-        None if bytes.trim_ascii_start().starts_with(b"{")
-            || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) =>
-        {
+        None if bytes.trim_ascii_start().starts_with(b"{") || memfit::formats::is_packed(&bytes) => {
             let failure = Failure::usage("no graph to check the plan against", "memfit check PLAN GRAPH");
             return Err(failure.into());
         }

@@ -62,7 +62,7 @@ fn object(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "persistent_bytes": summary.persistent.0,
         "time_ns": summary.time.0,
         "base_time_ns": summary.base_time.0,
-        "overhead": overhead(summary),
+        "overhead": summary.overhead(),
         "recompute_ns": summary.recompute.0,
         "time_bound_ns": summary.time_bound.0,
         "offload_bytes": 0,
@@ -73,10 +73,6 @@ fn object(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "verified": true,
         "seed": goal.seed,
     })
-}
-
-fn overhead(summary: &Summary) -> f64 {
-    if summary.base_time.0 == 0 { 0.0 } else { summary.time.0 as f64 / summary.base_time.0 as f64 - 1.0 }
 }
 
 fn head(graph: &Graph, goal: &Goal, summary: &Summary) -> String {
@@ -129,7 +125,7 @@ fn verdict(planned: &Planned) -> String {
         let bound = summary.time_bound.0 as f64 / summary.base_time.0 as f64 - 1.0;
         format!(
             ", {:+.1} % ({} of ops run again; at least {:+.1} %)",
-            overhead(summary) * 100.0,
+            summary.overhead() * 100.0,
             summary.recompute,
             bound * 100.0
         )

@@ -40,7 +40,7 @@ pub(super) fn run_sweep(args: &SweepArgs, seed: u64, output: &Output) -> Result<
     if let Some(path) = &args.svg {
         let fits = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
         let points =
-            fits.map(|s| (s.budget.ratio(s.unconstrained_peak) * 100.0, overhead(s) * 100.0)).collect();
+            fits.map(|s| (s.budget.ratio(s.unconstrained_peak) * 100.0, s.overhead() * 100.0)).collect();
         let series = Series { name: "memfit plan".to_owned(), points };
         let plot = line_plot(graph.name(), "budget, % of the unconstrained peak", "extra time, %", &[series]);
         files::write(path, plot.as_bytes())?;
@@ -55,10 +55,6 @@ pub(super) fn run_sweep(args: &SweepArgs, seed: u64, output: &Output) -> Result<
         }));
     }
     output.print(&(head(&graph, "several") + &rows("budget", &outcomes)))
-}
-
-fn overhead(summary: &memfit::Summary) -> f64 {
-    if summary.base_time.0 == 0 { 0.0 } else { summary.time.0 as f64 / summary.base_time.0 as f64 - 1.0 }
 }
 
 fn head(graph: &Graph, budget: &str) -> String {
@@ -77,7 +73,7 @@ fn object(outcome: &Outcome) -> Value {
             row["lower_bound_bytes"] = summary.lower_bound.0.into();
             row["time_ns"] = summary.time.0.into();
             row["base_time_ns"] = summary.base_time.0.into();
-            row["overhead"] = overhead(summary).into();
+            row["overhead"] = summary.overhead().into();
             row["recompute_ns"] = summary.recompute.0.into();
             row["verified"] = true.into();
         }
@@ -105,7 +101,7 @@ fn rows(first: &str, outcomes: &[Outcome]) -> String {
                 outcome.name.clone(),
                 summary.budget.to_string(),
                 summary.peak.to_string(),
-                format!("{:+.2} %", overhead(summary) * 100.0),
+                format!("{:+.2} %", summary.overhead() * 100.0),
                 seconds,
                 "verified".to_owned(),
             ],

@@ -233,9 +233,44 @@ pub fn added(
     added
 }
 
-/// Predicted time of the graph's ops on `lanes` lanes under its dependencies and `added` ones: a list
-/// schedule in the order of the program, each op on the lane that is free first. Source: Graham, "Bounds on
+/// Which lane each op runs on, and when the last one is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Indexed by op; 0 for ops that the program does not run.
+    pub lane: Vec<u16>,
+    /// Predicted step time.
+    pub time: Nanos,
+}
+
+/// The graph's ops on `lanes` lanes under its dependencies and `added` ones: a list schedule in the order of the
+/// program, each op on the lane that is free first, ties to the lower one. Source: Graham, "Bounds on
 /// multiprocessing timing anomalies", 1969.
+#[must_use]
+pub fn schedule(
+    graph: &Graph,
+    program: &Program,
+    added: &[(OpId, OpId)],
+    lanes: u16,
+    device: &Device,
+) -> Schedule {
+    let dependencies = Dependencies::of(graph);
+    let after = Csr::from_pairs(graph.op_count(), added.iter().map(|&(first, then)| (then.index(), first)));
+    let mut lane_of = vec![0; graph.op_count()];
+    let mut done = vec![Nanos::ZERO; graph.op_count()];
+    let mut free = vec![Nanos::ZERO; usize::from(lanes.max(1))];
+    for step in &program.steps {
+        let Step::Compute(compute) = step else { continue };
+        let before = dependencies.preds(compute.op).iter().chain(after.row(compute.op.index()));
+        let ready = before.map(|op| done[op.index()]).max().unwrap_or_default();
+        let at = |lane: u16| free[usize::from(lane)].max(ready);
+        let lane = (0..lanes.max(1)).min_by_key(|&lane| at(lane)).unwrap_or(0);
+        let end = at(lane) + device.time(&graph.op(compute.op));
+        (free[usize::from(lane)], done[compute.op.index()], lane_of[compute.op.index()]) = (end, end, lane);
+    }
+    Schedule { lane: lane_of, time: free.into_iter().max().unwrap_or_default() }
+}
+
+/// Predicted time of the graph's ops on `lanes` lanes, see [`schedule`].
 #[must_use]
 pub fn step_time(
     graph: &Graph,
@@ -244,17 +279,5 @@ pub fn step_time(
     lanes: u16,
     device: &Device,
 ) -> Nanos {
-    let dependencies = Dependencies::of(graph);
-    let after = Csr::from_pairs(graph.op_count(), added.iter().map(|&(first, then)| (then.index(), first)));
-    let mut done = vec![Nanos::ZERO; graph.op_count()];
-    let mut free = vec![Nanos::ZERO; usize::from(lanes.max(1))];
-    for step in &program.steps {
-        let Step::Compute(compute) = step else { continue };
-        let before = dependencies.preds(compute.op).iter().chain(after.row(compute.op.index()));
-        let ready = before.map(|op| done[op.index()]).max().unwrap_or_default();
-        let lane = (0..free.len()).min_by_key(|&lane| free[lane].max(ready)).unwrap_or(0);
-        let end = free[lane].max(ready) + device.time(&graph.op(compute.op));
-        (free[lane], done[compute.op.index()]) = (end, end);
-    }
-    free.into_iter().max().unwrap_or_default()
+    schedule(graph, program, added, lanes, device).time
 }

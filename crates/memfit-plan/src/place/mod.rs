@@ -120,3 +120,9 @@ pub const PLACERS: &[&dyn Placer] = &[
     &Exact::DEFAULT,
     &Best::DEFAULT,
 ];
+
+/// The placer called `name`.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static dyn Placer> {
+    PLACERS.iter().copied().find(|placer| placer.info().name == name)
+}

@@ -1,7 +1,6 @@
 //! Spreads a placed program over lanes: which lane each op runs on, and what it must wait for.
 //!
-//! Ops go to the lane that is free first, in the order of the program (Graham, "Bounds on multiprocessing timing
-//! anomalies", 1969), as [`super::lanes::step_time`] counts. An op waits for what it depends on in the graph and for
+//! Ops go to the lanes that [`super::lanes::schedule`] gives them. An op waits for what it depends on in the graph and for
 //! everyone who touched bytes it takes over; a wait that follows from an earlier one is left out. Frees move to the
 //! op that needs the bytes, which has waited already; what nobody needs stays to the end. No guarantee beyond those
 //! of the list schedule; O(steps · lanes + operands log buffers). Ties go to the lower lane.
@@ -11,11 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{BufferId, Compute, Csr, Device, Graph, Layout, Nanos, OpId, Program, Step, StepId};
+use memfit_ir::{BufferId, Compute, Csr, Device, Graph, Layout, OpId, Program, Step, StepId};
 
+use super::lanes;
 use crate::dependencies::Dependencies;
 
-/// The program on `lanes` lanes; the layout and the buffers stay. `None` if an op runs twice, or a step is neither
+/// The program on `count` lanes; the layout and the buffers stay. `None` if an op runs twice, or a step is neither
 /// compute nor free. `added` are dependencies beside the graph's, as [`super::lanes::added`] returns them.
 #[must_use]
 pub fn spread(
@@ -23,7 +23,7 @@ pub fn spread(
     program: &Program,
     layout: &Layout,
     added: &[(OpId, OpId)],
-    lanes: u16,
+    count: u16,
     device: &Device,
 ) -> Option<Program> {
     let mut runs = vec![false; graph.op_count()];
@@ -38,7 +38,7 @@ pub fn spread(
             _ => return None,
         }
     }
-    let lanes = usize::from(lanes.max(1));
+    let lanes_in_use = usize::from(count.max(1));
     let mut out = program.clone();
     (out.steps, out.lanes) = (Vec::new(), Vec::new());
     let mut spreading = Spreading {
@@ -46,7 +46,7 @@ pub fn spread(
         layout,
         out,
         at: vec![(0, 0); graph.op_count()],
-        clocks: vec![vec![0; lanes]; lanes],
+        clocks: vec![vec![0; lanes_in_use]; lanes_in_use],
         done: Vec::new(),
         occupied: vec![BTreeMap::new(); 1 + layout.places.iter().map(|p| usize::from(p.bank)).max()?],
         touched: vec![Vec::new(); program.buffers.len()],
@@ -56,17 +56,12 @@ pub fn spread(
     }
     let dependencies = Dependencies::of(graph);
     let after = Csr::from_pairs(graph.op_count(), added.iter().map(|&(first, then)| (then.index(), first)));
-    let mut finish = vec![Nanos::ZERO; graph.op_count()];
-    let mut free = vec![Nanos::ZERO; lanes];
+    let schedule = lanes::schedule(graph, program, added, count, device);
     for step in &program.steps {
         let Step::Compute(compute) = step else { continue };
-        let before: Vec<OpId> =
-            dependencies.preds(compute.op).iter().chain(after.row(compute.op.index())).copied().collect();
-        let ready = before.iter().map(|op| finish[op.index()]).max().unwrap_or_default();
-        let lane = (0..lanes).min_by_key(|&lane| free[lane].max(ready)).unwrap_or(0);
-        let end = free[lane].max(ready) + device.time(&graph.op(compute.op));
-        (free[lane], finish[compute.op.index()]) = (end, end);
-        before.iter().for_each(|&op| spreading.wait(lane, op));
+        let before = dependencies.preds(compute.op).iter().chain(after.row(compute.op.index()));
+        let lane = usize::from(schedule.lane[compute.op.index()]);
+        before.for_each(|&op| spreading.wait(lane, op));
         spreading.run(*compute, lane);
     }
     Some(spreading.out)
