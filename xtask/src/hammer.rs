@@ -9,12 +9,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_ir::{Bytes, Device, Dtype, InPlace, Limits, Nanos, Plan, Program};
+use memfit_ir::{Bytes, InPlace, Limits, Plan, Program};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, graph, mutant, shrink, try_plan};
+use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, device, graph, mutant, shrink, try_plan};
 use memfit_verify::Rule;
 use rayon::prelude::*;
 
@@ -203,21 +203,6 @@ fn strike(seed: u64) -> Report {
         report.spoil(&truth, &case, seed, &mut rng, MUTANTS.1);
     }
     report
-}
-
-/// Some device; only costs come from it.
-fn device() -> Device {
-    Device {
-        name: "hammer".to_owned(),
-        memory: Bytes::MAX,
-        align: Bytes(16),
-        flops: vec![(Dtype::F32, 1e12)],
-        bandwidth: 1e11,
-        efficiency: (1.0, 1.0),
-        launch: Nanos(1000),
-        link: None,
-        host_memory: Bytes::ZERO,
-    }
 }
 
 impl fmt::Display for Report {

@@ -25,3 +25,21 @@ pub use rng::Rng;
 pub use shrink::shrink;
 pub use sketch::{Sketch, graph, sketch};
 pub use trial::{Verdict, mutant, try_plan};
+
+use memfit_ir::{Bytes, Device, Dtype, Nanos};
+
+/// A device that costs can come from, for tests of which no figure depends on it. Buffers are aligned to 16 bytes.
+#[must_use]
+pub fn device() -> Device {
+    Device {
+        name: "test".to_owned(),
+        memory: Bytes::MAX,
+        align: Bytes(16),
+        flops: vec![(Dtype::F32, 1e12)],
+        bandwidth: 1e11,
+        efficiency: (1.0, 1.0),
+        launch: Nanos(1000),
+        link: None,
+        host_memory: Bytes::ZERO,
+    }
+}

@@ -2,26 +2,16 @@
 
 use std::sync::Arc;
 
-use memfit_ir::{Bytes, Device, Dtype, InPlace, Limits, Nanos, Plan, Program};
+use memfit_ir::{Bytes, InPlace, Limits, Plan, Program};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, Verdict, graph, try_plan};
+use memfit_testkit::{Case, Verdict, device, graph, try_plan};
 
 #[test]
 fn every_strategy_survives_the_judge_and_real_bytes() {
-    let device = Device {
-        name: "test".to_owned(),
-        memory: Bytes::MAX,
-        align: Bytes(16),
-        flops: vec![(Dtype::F32, 1e12)],
-        bandwidth: 1e11,
-        efficiency: (1.0, 1.0),
-        launch: Nanos(1000),
-        link: None,
-        host_memory: Bytes::ZERO,
-    };
+    let device = device();
     let context = Context::new(&device);
     for seed in 0..40 {
         let graph = Arc::new(graph(seed));

@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arena::{Arena, Does, Packing, ids, place};
+use super::arena::{Does, place};
+use super::runtime::{self, Runtime};
 use super::{Placement, Placer, Problem, Unplaced};
 use crate::{Context, Info};
 
@@ -38,7 +39,9 @@ impl Placer for Bfc {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         let align = problem.align().0.max(1);
-        place(problem, context, Does::default(), &|arena| Ok(pack(arena, align)))
+        place(problem, context, Does::default(), &|arena| {
+            Ok(runtime::replay(arena, runtime::unit(ROUND, align), Region::default()))
+        })
     }
 }
 
@@ -69,7 +72,9 @@ impl Region {
         self.free.remove(&(bin(size), size, offset));
         size
     }
+}
 
+impl Runtime for Region {
     fn take(&mut self, size: u64) -> u64 {
         let first = self.free.range((bin(size), 0, 0)..).find(|&&(_, room, _)| room >= size);
         let Some(&(_, room, offset)) = first else {
@@ -100,28 +105,8 @@ impl Region {
         }
         self.set(offset, size, true);
     }
-}
 
-fn pack(arena: &Arena, align: u64) -> Packing {
-    let mut births = ids(arena.len());
-    births.sort_by_key(|&index| arena.pieces[index as usize].born);
-    let mut deaths = ids(arena.len());
-    deaths.sort_by_key(|&index| arena.pieces[index as usize].gone);
-    let mut deaths = deaths.into_iter().peekable();
-    let mut region = Region::default();
-    let mut offsets = vec![0u64; arena.len()];
-    // An alignment that 256 is no multiple of is kept by rounding requests to both.
-    let unit = if ROUND.is_multiple_of(align) { ROUND } else { align.saturating_mul(ROUND) };
-    let unit = if align.is_multiple_of(ROUND) { align } else { unit };
-    for index in births {
-        let piece = &arena.pieces[index as usize];
-        while let Some(dead) = deaths.next_if(|&dead| arena.pieces[dead as usize].gone <= piece.born) {
-            region.give(offsets[dead as usize]);
-        }
-        let size = piece.size.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
-        offsets[index as usize] = region.take(size);
+    fn reserved(&self) -> u64 {
+        self.end
     }
-    let mut packing = arena.packing(offsets);
-    packing.reserved = packing.reserved.max(region.end);
-    packing
 }

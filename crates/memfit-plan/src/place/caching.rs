@@ -11,7 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::arena::{Arena, Does, Packing, ids, place};
+use super::arena::{Does, place};
+use super::runtime::{self, Runtime};
 use super::{Placement, Placer, Problem, Unplaced};
 use crate::{Context, Info};
 
@@ -42,7 +43,10 @@ impl Placer for Caching {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         let align = problem.align().0.max(1);
-        place(problem, context, Does::default(), &|arena| Ok(pack(arena, align)))
+        place(problem, context, Does::default(), &|arena| {
+            let unit = runtime::unit(ROUND, align);
+            Ok(runtime::replay(arena, unit, Allocator { unit, ..Allocator::default() }))
+        })
     }
 }
 
@@ -57,6 +61,8 @@ struct Block {
 
 #[derive(Default)]
 struct Allocator {
+    /// What requests, and so segments, are rounded to.
+    unit: u64,
     blocks: BTreeMap<u64, Block>,
     /// Free blocks of the large and the small pool as (size, address).
     free: [BTreeSet<(u64, u64)>; 2],
@@ -77,8 +83,10 @@ impl Allocator {
         self.free[usize::from(block.small)].remove(&(block.size, address));
         Some(block)
     }
+}
 
-    fn take(&mut self, size: u64, unit: u64) -> u64 {
+impl Runtime for Allocator {
+    fn take(&mut self, size: u64) -> u64 {
         let small = size <= SMALL;
         let fitting = self.free[usize::from(small)].range((size, 0)..).next().copied();
         let (address, block) = if let Some((_, address)) = fitting
@@ -91,7 +99,7 @@ impl Allocator {
                 _ if size < MIDDLE => MIDDLE_SEGMENT,
                 _ => size.checked_next_multiple_of(LARGE_UNIT).unwrap_or(u64::MAX),
             };
-            let wanted = wanted.max(size).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+            let wanted = wanted.max(size).checked_next_multiple_of(self.unit).unwrap_or(u64::MAX);
             let address = self.reserved;
             self.reserved = self.reserved.saturating_add(wanted);
             self.segments += 1;
@@ -124,28 +132,8 @@ impl Allocator {
         }
         self.set(address, Block { free: true, ..block });
     }
-}
 
-fn pack(arena: &Arena, align: u64) -> Packing {
-    let mut births = ids(arena.len());
-    births.sort_by_key(|&index| arena.pieces[index as usize].born);
-    let mut deaths = ids(arena.len());
-    deaths.sort_by_key(|&index| arena.pieces[index as usize].gone);
-    let mut deaths = deaths.into_iter().peekable();
-    let mut allocator = Allocator::default();
-    let mut offsets = vec![0u64; arena.len()];
-    // An alignment that 512 is no multiple of is kept by rounding requests to both.
-    let unit = if align.is_multiple_of(ROUND) { align } else { align.saturating_mul(ROUND) };
-    let unit = if ROUND.is_multiple_of(align) { ROUND } else { unit };
-    for index in births {
-        let piece = &arena.pieces[index as usize];
-        while let Some(dead) = deaths.next_if(|&dead| arena.pieces[dead as usize].gone <= piece.born) {
-            allocator.give(offsets[dead as usize]);
-        }
-        let size = piece.size.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
-        offsets[index as usize] = allocator.take(size, unit);
+    fn reserved(&self) -> u64 {
+        self.reserved
     }
-    let mut packing = arena.packing(offsets);
-    packing.reserved = packing.reserved.max(allocator.reserved);
-    packing
 }

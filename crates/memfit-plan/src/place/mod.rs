@@ -21,6 +21,7 @@ mod problem;
 mod push_down;
 mod rank;
 mod refcount;
+mod runtime;
 mod size_or_duration_first;
 mod skyline;
 pub mod spread;
