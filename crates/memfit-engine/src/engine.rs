@@ -231,9 +231,28 @@ impl<'a, H: Host> Engine<'a, H> {
         Ok(())
     }
 
-    fn check(&self, call: &Call<'_>) -> Result<(), Fault> {
+    fn check(&mut self, call: &Call<'_>) -> Result<(), Fault> {
         for &tensor in call.reads {
             self.known(tensor)?;
+        }
+        // Storages that are overwritten, sorted.
+        let mut over = std::mem::take(&mut self.scratch.work);
+        over.clear();
+        over.extend(call.outputs.iter().filter_map(|output| match *output {
+            Output::InPlace(of) => call.reads.get(of).map(|read| self.state.storage_of(read.0)),
+            Output::Fresh(_) | Output::View(_) => None,
+        }));
+        over.sort_unstable();
+        let twice = over.windows(2).any(|pair| pair[0] == pair[1]);
+        let checked = self.check_outputs(call, &over, twice);
+        over.clear();
+        self.scratch.work = over;
+        checked
+    }
+
+    fn check_outputs(&self, call: &Call<'_>, over: &[u32], twice: bool) -> Result<(), Fault> {
+        if twice {
+            return Err(Fault::BadCall(format!("`{}` overwrites one storage twice", call.kind)));
         }
         for (at, output) in call.outputs.iter().enumerate() {
             let (Output::View(of) | Output::InPlace(of)) = *output else { continue };
@@ -246,16 +265,7 @@ impl<'a, H: Host> Engine<'a, H> {
                 return Err(Fault::BadCall(message));
             };
             let storage = self.state.storage_of(read.0);
-            let same = |other: &Output| match *other {
-                Output::InPlace(other) => {
-                    call.reads.get(other).is_some_and(|read| self.state.storage_of(read.0) == storage)
-                }
-                _ => false,
-            };
-            if matches!(output, Output::InPlace(_)) && call.outputs[..at].iter().any(same) {
-                return Err(Fault::BadCall(format!("`{}` overwrites one storage twice", call.kind)));
-            }
-            if matches!(output, Output::View(_)) && call.outputs.iter().any(same) {
+            if matches!(output, Output::View(_)) && over.binary_search(&storage).is_ok() {
                 return Err(Fault::BadCall(format!(
                     "`{}` overwrites a storage that it makes a view of",
                     call.kind
@@ -307,7 +317,12 @@ impl<'a, H: Host> Engine<'a, H> {
             op: NONE,
             call: number,
         };
-        let repeatable = self.repeatable(call.effect, record);
+        let state = &self.state;
+        let overwrites_source = |output: &Output| match *output {
+            Output::InPlace(of) => !state.storage(state.storage_of(call.reads[of].0)).evictable,
+            Output::Fresh(_) | Output::View(_) => false,
+        };
+        let repeatable = self.repeatable(call.effect, record) && !call.outputs.iter().any(overwrites_source);
         for &read in call.reads {
             self.state.tensors[read.index()].users += 1;
         }
@@ -340,7 +355,8 @@ impl<'a, H: Host> Engine<'a, H> {
                 this.evictable = false;
                 self.state.leave_pool(storage);
             }
-            for &read in call.reads {
+            // What stays is nobody's child.
+            for &read in call.reads.iter().filter(|_| repeatable) {
                 let parent = self.state.storage_of(read.0);
                 self.state.link(parent, storage);
             }
@@ -455,11 +471,21 @@ impl<'a, H: Host> Engine<'a, H> {
     pub fn drop(&mut self, tensor: TensorId) -> Result<bool, Fault> {
         self.known(tensor)?;
         let storage = self.state.storage_of(tensor.0);
-        let goes = self.state.storage(storage).in_pool;
+        let goes = self.state.storage(storage).in_pool && !self.host.is_shared(storage);
         if goes {
             self.evict(storage);
         }
         Ok(goes)
+    }
+
+    /// Evicts all that can go.
+    pub fn drop_all(&mut self) {
+        let pool: Vec<u32> = self.state.pool().collect();
+        for storage in pool {
+            if !self.host.is_shared(storage) {
+                self.evict(storage);
+            }
+        }
     }
 
     /// Keeps `tensor` in memory until as many [`Engine::unpin`].
@@ -496,6 +522,20 @@ impl<'a, H: Host> Engine<'a, H> {
     #[must_use]
     pub fn is_resident(&self, tensor: TensorId) -> bool {
         self.state.tensors.get(tensor.index()).is_some_and(|tensor| tensor.alive && tensor.defined)
+    }
+
+    /// Where `tensor` is, or was last.
+    #[must_use]
+    pub fn block_of(&self, tensor: TensorId) -> Option<Block> {
+        let this = self.state.tensors.get(tensor.index()).filter(|tensor| tensor.alive)?;
+        Some(self.block(this.storage))
+    }
+
+    /// Whether `tensor` can be computed again.
+    #[must_use]
+    pub fn is_evictable(&self, tensor: TensorId) -> bool {
+        let this = self.state.tensors.get(tensor.index()).filter(|tensor| tensor.alive);
+        this.is_some_and(|tensor| self.state.storage(tensor.storage).evictable)
     }
 
     pub(crate) fn block(&self, storage: u32) -> Block {

@@ -1,6 +1,6 @@
 //! Giving up: releases, real deletion, banishment, and versions that are overwritten for good.
 
-use crate::call::{Dealloc, Output};
+use crate::call::{Dealloc, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
@@ -55,7 +55,9 @@ impl<H: Host> Engine<'_, H> {
     /// `storage` can't be computed again from now on.
     pub(crate) fn keep(&mut self, storage: u32) {
         self.state.leave_pool(storage);
-        self.state.storages[storage as usize].evictable = false;
+        if std::mem::take(&mut self.state.storages[storage as usize].evictable) {
+            self.host.keep(storage);
+        }
     }
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
@@ -105,8 +107,8 @@ impl<H: Host> Engine<'_, H> {
     /// A record leaves the tables; its inputs are put on `work`.
     fn close(&mut self, record: u32, work: &mut Vec<u32>) {
         let this = &mut self.state.records[record as usize];
-        let (reads, outputs, time) =
-            (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs), this.time);
+        let (reads, outputs) = (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs));
+        let (time, call) = (this.time, this.call);
         for output in &outputs {
             if let Output::View(of) = *output {
                 let storage = self.state.storage_of(reads[of]) as usize;
@@ -122,6 +124,7 @@ impl<H: Host> Engine<'_, H> {
         let this = &mut self.state.records[record as usize];
         (this.reads, this.outputs) = (reads, outputs);
         self.state.free_records.push(record);
+        self.host.close(call);
         self.forget_record(record);
     }
 
@@ -172,12 +175,30 @@ impl<H: Host> Engine<'_, H> {
                 let storage = self.state.storage_of(self.state.record(record).reads[of]);
                 if !self.state.storage(storage).evictable {
                     self.lose(storage, record)?;
+                    for at in 0..self.state.record(record).writes.len() {
+                        let made = self.state.storage_of(self.state.record(record).writes[at]);
+                        self.keep(made);
+                    }
                 }
             }
         }
         Ok(())
     }
 
+    /// The content of `tensor` may change from outside from now on: what is computed from it is brought back, if it is
+    /// held, and stays; and so does `tensor` itself.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
+    pub fn expose(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.restore(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        self.keep(storage);
+        self.lose(storage, NONE)
+    }
+
+    /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
     fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];
         let mut seen = vec![storage];
@@ -208,14 +229,11 @@ impl<H: Host> Engine<'_, H> {
                 }
             }
         }
-        for made in self.state.record(by).writes.clone() {
-            let storage = self.state.storage_of(made);
-            self.keep(storage);
-        }
         Ok(())
     }
 
     fn made_by(&self, storage: u32, record: u32) -> bool {
-        self.state.record(record).writes.iter().any(|&made| self.state.storage_of(made) == storage)
+        record != NONE
+            && self.state.record(record).writes.iter().any(|&made| self.state.storage_of(made) == storage)
     }
 }

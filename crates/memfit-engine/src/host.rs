@@ -24,7 +24,8 @@ pub struct Run<'a> {
     pub repetition: u32,
     /// The block of each operand; views have that of their storage.
     pub reads: &'a [Block],
-    /// The block of each output, with those that are discarded at once.
+    /// The block of each output. What is discarded at once has the storage `u32::MAX`; what is overwritten in place has
+    /// the bytes of the operand and the name of its new version.
     pub writes: &'a [Block],
     /// Scratch memory; of size 0 if none was asked for.
     pub workspace: Block,
@@ -53,6 +54,19 @@ pub trait Host {
 
     /// `block` is free from now on.
     fn release(&mut self, _block: Block) {}
+
+    /// Whether somebody else has a pointer to the bytes of `storage`, so that they must stay. Asked before it's evicted
+    /// for room; if so, it stays for good.
+    fn is_shared(&mut self, _storage: u32) -> bool {
+        false
+    }
+
+    /// `storage` can't be computed again from now on: while it is needed, its bytes must stay, even when the program
+    /// has given it up.
+    fn keep(&mut self, _storage: u32) {}
+
+    /// The call of this number will never be run again.
+    fn close(&mut self, _call: u64) {}
 
     /// Time since some start; the staleness of tensors is counted in it.
     fn clock(&mut self) -> Nanos;

@@ -218,6 +218,9 @@ impl<H: Host> Engine<'_, H> {
             reads.push(self.block(self.state.storage_of(read)));
         }
         let workspace = self.allocate_for(record, reads, writes)?;
+        for (at, block) in writes.iter_mut().enumerate() {
+            block.storage = self.kept(record, at);
+        }
         let this = self.state.record(record);
         let (kind, generator) = (this.kind, (this.generator != u64::MAX).then_some(this.generator));
         let run = Run {
@@ -247,6 +250,18 @@ impl<H: Host> Engine<'_, H> {
         self.settle(record, target, writes, workspace, fresh);
         let patience = self.settings.patience;
         if self.stats.recompute_ns > patience.0 { Err(Fault::TooSlow(patience)) } else { Ok(()) }
+    }
+
+    /// The storage that the output at `at` will be, or `NONE` if it's discarded at once.
+    fn kept(&self, record: u32, at: usize) -> u32 {
+        let this = self.state.record(record);
+        let written = this.writes[at];
+        if written == NONE {
+            return NONE;
+        }
+        let storage = self.state.storage_of(written);
+        let view = matches!(this.outputs[at], Output::View(_));
+        if self.state.storage(storage).resident && !view { NONE } else { storage }
     }
 
     /// Blocks for all that `record` writes, and its scratch memory.
@@ -333,7 +348,12 @@ impl<H: Host> Engine<'_, H> {
             self.evictor.choose(&self.state, &ask, &mut victims);
             let none = victims.is_empty();
             for &victim in &victims {
-                if self.state.storage(victim).in_pool {
+                if !self.state.storage(victim).in_pool {
+                    continue;
+                }
+                if self.host.is_shared(victim) {
+                    self.keep(victim);
+                } else {
                     self.stats.evictions += 1;
                     self.evict(victim);
                 }
