@@ -40,6 +40,8 @@ enum Command {
         #[arg(long)]
         record: bool,
     },
+    /// Build the native half of the Python package into `python/memfit/`, so that `PYTHONPATH=python` finds it
+    Python,
     /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
     Corpus,
     /// Send generated plans and mutants of them to the judge and run all of them on real bytes
@@ -73,7 +75,9 @@ fn run(command: &Command) -> Result<()> {
         }
         Command::Tidy => tidy::check(),
         Command::Bench { name, record } => bench::measure(*name, *record),
+        Command::Python => python::module(),
         Command::Corpus => {
+            python::module()?;
             let python = python::environment()?;
             run::command(
                 &python,

@@ -1,8 +1,10 @@
-//! The Python half: a virtual environment of its own, made once, and the tests in it.
+//! The Python half: its native module, a virtual environment of its own, made once, and the tests in it.
 
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
 use crate::run;
 
@@ -33,8 +35,23 @@ pub(crate) fn environment() -> Result<String> {
     Ok(python)
 }
 
+/// Builds the native module and puts it beside the Python half of the package, where git ignores it.
+pub(crate) fn module() -> Result<()> {
+    run::command("cargo", ["build", "--release", "--package", "memfit-py"], &[])?;
+    let metadata = run::output("cargo", ["metadata", "--format-version", "1", "--no-deps"])?;
+    let metadata: Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
+    let built = Path::new(target).join("release").join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
+    let name = if cfg!(windows) { "_memfit.pyd" } else { "_memfit.abi3.so" };
+    let beside = Path::new("python/memfit").join(format!("{name}.tmp"));
+    // Renamed, so that a Python that has the old one open keeps it.
+    std::fs::copy(&built, &beside).with_context(|| format!("can't copy `{}`", built.display()))?;
+    Ok(std::fs::rename(&beside, Path::new("python/memfit").join(name))?)
+}
+
 /// Runs the Python tests.
 pub(crate) fn test() -> Result<()> {
+    module()?;
     let python = environment()?;
     let args = ["-m", "pytest", "-q", "python/tests"];
     run::command(&python, args, &[("PYTHONPATH", "python"), ("PYTHONDONTWRITEBYTECODE", "1")])

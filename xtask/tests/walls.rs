@@ -20,6 +20,7 @@ const WALLS: &[(&str, &[&str])] = &[
         &["memfit-ir", "memfit-verify", "memfit-sim", "memfit-engine", "memfit-plan", "memfit-formats"],
     ),
     ("memfit-cli", &["memfit"]),
+    ("memfit-py", &["memfit"]),
     ("memfit-testkit", &["memfit-ir", "memfit-sim", "memfit-verify"]),
 ];
 

@@ -1,0 +1,15 @@
+//! memfit for Python: `memfit._memfit`, the native half of the package.
+//!
+//! Conversions only: what is computed here is computed by the `memfit` crate. The Python half re-exports it as
+//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: [`door`] is the front door.
+
+use pyo3::prelude::*;
+
+mod door;
+
+/// What `import memfit` finds: every part adds its own names.
+#[pymodule]
+fn _memfit(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    door::add(module)
+}
