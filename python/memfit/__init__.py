@@ -1,16 +1,83 @@
-"""memfit: plans device memory for training and inference.
+"""memfit: makes deep-learning training and inference fit in a memory budget, exactly and provably.
 
-`import memfit` needs nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
+```python
+import memfit
+
+plan = memfit.plan("step.json.zst", budget="60%")  # verified, or BudgetError with the budget that would do
+print(memfit.explain("step.json.zst"))             # what holds the memory at the peak
+```
+
+These functions need nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
 """
 
 try:
-    from memfit import _memfit
+    from memfit._memfit import __version__
 except ImportError as error:
     raise ImportError(
-        "the native half of `memfit` is not here\nhint: `pip install .` in the repository, or `cargo xtask python`"
-        " to run from the source"
+        "the native half of `memfit` is not here\n"
+        "hint: `pip install .` in the repository, or `cargo xtask python` to run from the source"
     ) from error
 
-__version__: str = _memfit.__version__
+from memfit._door import check, compare, explain, floor, place, plan, strategies, sweep
+from memfit._errors import (
+    BudgetError,
+    BugError,
+    Error,
+    InputError,
+    OtherGraphError,
+    UsageError,
+    VerificationError,
+)
+from memfit._results import (
+    Check,
+    Comparison,
+    Device,
+    Explanation,
+    Floor,
+    Holder,
+    Op,
+    Placement,
+    Plan,
+    Remedy,
+    Result,
+    Row,
+    Share,
+    Strategies,
+    Strategy,
+    Sweep,
+)
 
-__all__ = ["__version__"]
+__all__ = [
+    "BudgetError",
+    "BugError",
+    "Check",
+    "Comparison",
+    "Device",
+    "Error",
+    "Explanation",
+    "Floor",
+    "Holder",
+    "InputError",
+    "Op",
+    "OtherGraphError",
+    "Placement",
+    "Plan",
+    "Remedy",
+    "Result",
+    "Row",
+    "Share",
+    "Strategies",
+    "Strategy",
+    "Sweep",
+    "UsageError",
+    "VerificationError",
+    "__version__",
+    "check",
+    "compare",
+    "explain",
+    "floor",
+    "place",
+    "plan",
+    "strategies",
+    "sweep",
+]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
-use memfit::{Failure, Tools};
+use memfit::{Failure, Tools, objects};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
@@ -133,41 +133,10 @@ impl Output {
             "hint": error.hint(),
             "exit_code": error.exit_code(),
         });
-        if let Error::Failure { failure: Failure::Infeasible(why), .. } = error {
-            object["budget_bytes"] = why.budget.0.into();
-            object["needed_bytes"] = why.needed.0.into();
-            object["floor_bytes"] = why.floor.0.into();
-            object["lower_bound_bytes"] = why.floor.0.into();
-            object["proved"] = why.proved.into();
-            object["verified"] = false.into();
-            if let Some(witness) = &why.witness {
-                let operands = |list: &[(String, memfit::Bytes)]| -> Vec<Value> {
-                    list.iter().map(|(name, bytes)| json!({"value": name, "bytes": bytes.0})).collect()
-                };
-                object["witness"] = json!({
-                    "op": witness.op,
-                    "name": witness.name,
-                    "kind": witness.kind,
-                    "reads": operands(&witness.reads),
-                    "writes": operands(&witness.writes),
-                    "workspace_bytes": witness.workspace.0,
-                    "resident_bytes": witness.resident.0,
-                });
-            }
-        }
-        if let Error::Failure {
-            failure: Failure::Rejected(rejected) | Failure::Bug { rejected, .. }, ..
-        } = error
+        if let Error::Failure { failure, .. } = error
+            && let Value::Object(more) = objects::failure(failure)
         {
-            let rows = rejected.violations.iter().map(|violation| {
-                json!({
-                    "rule": violation.rule.to_string(),
-                    "step": violation.step,
-                    "message": violation.message,
-                })
-            });
-            object["violations"] = rows.collect();
-            object["verified"] = false.into();
+            more.into_iter().for_each(|(key, value)| object[key] = value);
         }
         object
     }

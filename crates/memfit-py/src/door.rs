@@ -1,20 +1,228 @@
-//! The front door: graphs and goals in, verified plans out.
+//! The front door: files and options in, JSON objects and files out; `memfit._door` makes classes of them.
 
-use memfit::{Floor, input};
+use memfit::formats::{csv, plan_json};
+use memfit::{
+    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain, input,
+    objects, place, plan, sweep,
+};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use serde_json::Value;
+
+use crate::failure::raise;
+use crate::solve::solve;
 
 /// Adds the front door to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(floor_bytes, module)?)
+    module.add_function(wrap_pyfunction!(py_plan, module)?)?;
+    module.add_function(wrap_pyfunction!(py_check, module)?)?;
+    module.add_function(wrap_pyfunction!(py_explain, module)?)?;
+    module.add_function(wrap_pyfunction!(py_floor, module)?)?;
+    module.add_function(wrap_pyfunction!(py_place, module)?)?;
+    module.add_function(wrap_pyfunction!(py_compare, module)?)?;
+    module.add_function(wrap_pyfunction!(py_sweep, module)?)?;
+    module.add_function(wrap_pyfunction!(py_strategies, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(show_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(show_nanos, module)?)
 }
 
-/// Persistent bytes plus the largest working set of one op, with buffers aligned as on `device`.
+/// A graph file and how to read it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Source {
+    file: PyBackedBytes,
+    dims: Vec<(String, u64)>,
+}
+
+impl Source {
+    fn graph(&self) -> Result<Graph, Failure> {
+        input::graph(&self.file, &input::Options { dims: self.dims.iter().cloned().collect() })
+    }
+}
+
+/// A goal, in the words of the command line.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Means {
+    budget: Option<String>,
+    device: String,
+    /// Text of the file that `device` names, if it names one.
+    device_file: Option<PyBackedBytes>,
+    strategy: Vec<String>,
+    recompute: bool,
+    replay_random: bool,
+    lanes: u16,
+    allow_serialize: bool,
+    in_place: bool,
+    co_share: bool,
+    seed: u64,
+    time_limit: Option<f64>,
+}
+
+impl Means {
+    fn device(&self) -> Result<Device, Failure> {
+        match &self.device_file {
+            Some(file) => input::device_file(&String::from_utf8_lossy(file)),
+            None => input::device(&self.device),
+        }
+    }
+
+    fn goal(&self) -> Result<Goal, Failure> {
+        if !(1..=64).contains(&self.lanes) {
+            return Err(Failure::usage(format!("`lanes` is {}", self.lanes), "write a number from 1 to 64"));
+        }
+        let mut goal = Goal::new(self.device()?, self.budget.as_deref().map_or(Ok(Budget::Device), budget)?);
+        for strategy in &self.strategy {
+            goal = goal.with_strategy(strategy)?;
+        }
+        if !self.recompute {
+            goal.recompute = None;
+        }
+        goal.replays_random = self.replay_random;
+        goal.lanes = self.lanes;
+        goal.lane_rule =
+            if self.allow_serialize { LaneRule::AllowSerialize } else { LaneRule::Reachable };
+        goal.in_place = self.in_place;
+        goal.co_share = self.co_share;
+        goal.seed = self.seed;
+        goal.effort = effort(self.time_limit);
+        Ok(goal)
+    }
+}
+
+/// How much work searches do: under a time limit as much as it allows.
+fn effort(time_limit: Option<f64>) -> u32 {
+    if time_limit.is_some() { u32::MAX } else { 1 }
+}
+
+fn budget(text: &str) -> Result<Budget, Failure> {
+    text.parse::<Budget>().map_err(|bad| Failure::usage(bad.to_string(), "budget=\"8GiB\""))
+}
+
+fn bytes(text: &str) -> Result<Bytes, Failure> {
+    let bad = || Failure::usage(format!("`{text}` is not a size"), "write bytes, or `8GiB`");
+    text.parse::<Bytes>().map_err(|_| bad())
+}
+
+/// The object and the plan file.
 #[pyfunction]
-#[pyo3(signature = (graph, device = "A100-80"))]
-fn floor_bytes(py: Python<'_>, graph: &[u8], device: &str) -> PyResult<u64> {
-    let found = py.detach(|| {
-        let graph = input::graph(graph, &input::Options::default())?;
-        Ok(Floor::of(&graph, input::device(device)?.align).bytes.0)
-    });
-    found.map_err(|failure: memfit::Failure| pyo3::exceptions::PyValueError::new_err(failure.to_string()))
+#[pyo3(name = "plan")]
+fn py_plan<'py>(py: Python<'py>, source: Source, means: Means) -> PyResult<(String, Bound<'py, PyBytes>)> {
+    let (object, file) = solve(py, means.time_limit, |tools| {
+        let (graph, goal) = (source.graph()?, means.goal()?);
+        let planned = plan(&graph, &goal, tools)?;
+        let file = plan_json::write(&planned.file(&graph, &goal));
+        Ok((objects::plan(&graph, &goal, &planned.summary), file))
+    })?;
+    Ok((object.to_string(), PyBytes::new(py, &file)))
+}
+
+/// The object; an exception where the judge refuses.
+#[pyfunction]
+#[pyo3(name = "check")]
+fn py_check(py: Python<'_>, file: &[u8], source: Source, budget: Option<&str>) -> PyResult<String> {
+    text(solve(py, None, |_| {
+        let budget = budget.map(bytes).transpose()?;
+        let (file, verified) = check(file, &source.graph()?, budget)?;
+        Ok(objects::check(&file, &verified, budget))
+    }))
+}
+
+/// The object; modules are cut to `depth` components, `top` of the largest buffers are listed.
+#[pyfunction]
+#[pyo3(name = "explain")]
+fn py_explain(py: Python<'_>, source: Source, means: Means, depth: usize, top: usize) -> PyResult<String> {
+    text(solve(py, means.time_limit, |tools| {
+        let graph = source.graph()?;
+        Ok(objects::explanation(&graph, &explain(&graph, &means.goal()?, depth, top, tools)?))
+    }))
+}
+
+/// The object.
+#[pyfunction]
+#[pyo3(name = "floor")]
+fn py_floor(py: Python<'_>, source: Source, means: Means) -> PyResult<String> {
+    text(solve(py, None, |_| {
+        let graph = source.graph()?;
+        Ok(objects::floor(&graph, &Floor::of(&graph, means.device()?.align)))
+    }))
+}
+
+/// The object and an offset for each row of the CSV file.
+#[pyfunction]
+#[pyo3(name = "place")]
+fn py_place(
+    py: Python<'_>,
+    file: &[u8],
+    capacity: Option<&str>,
+    placer: &str,
+    align: u64,
+    seed: u64,
+    time_limit: Option<f64>,
+) -> PyResult<(String, Vec<u64>)> {
+    let (object, offsets) = solve(py, time_limit, |tools| {
+        let buffers = csv::read(file)?;
+        let goal = PlaceGoal {
+            capacity: capacity.map(bytes).transpose()?,
+            align: Bytes(align.max(1)),
+            placer: placer.to_owned(),
+            seed,
+            effort: effort(time_limit),
+        };
+        let placed = place(&buffers, &goal, tools)?;
+        Ok((objects::placed(buffers.len(), &goal, &placed), placed.offsets))
+    })?;
+    Ok((object.to_string(), offsets.iter().map(|offset| offset.0).collect()))
+}
+
+/// The object: every strategy at one budget.
+#[pyfunction]
+#[pyo3(name = "compare")]
+fn py_compare(py: Python<'_>, source: Source, means: Means) -> PyResult<String> {
+    text(solve(py, means.time_limit, |tools| {
+        let (graph, goal) = (source.graph()?, means.goal()?);
+        Ok(objects::compared(&graph, &goal, &compare(&graph, &goal, tools)?))
+    }))
+}
+
+/// The object: one goal at many budgets.
+#[pyfunction]
+#[pyo3(name = "sweep")]
+fn py_sweep(py: Python<'_>, source: Source, means: Means, budgets: Vec<String>) -> PyResult<String> {
+    text(solve(py, means.time_limit, |tools| {
+        let (graph, goal) = (source.graph()?, means.goal()?);
+        let budgets: Vec<Budget> = budgets.iter().map(|text| budget(text)).collect::<Result<_, _>>()?;
+        Ok(objects::swept(&graph, &goal, &sweep(&graph, &goal, &budgets, tools)?))
+    }))
+}
+
+/// The object: what memfit can do.
+#[pyfunction]
+#[pyo3(name = "strategies")]
+fn py_strategies() -> String {
+    objects::strategies().to_string()
+}
+
+/// `8GiB` as a number.
+#[pyfunction]
+fn parse_bytes(py: Python<'_>, text: &str) -> PyResult<u64> {
+    bytes(text).map(|bytes| bytes.0).map_err(|failure| raise(py, &failure))
+}
+
+/// A number as `1.62 GiB`.
+#[pyfunction]
+fn show_bytes(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+/// A number as `12.3 ms`.
+#[pyfunction]
+fn show_nanos(nanos: u64) -> String {
+    Nanos(nanos).to_string()
+}
+
+fn text(object: PyResult<Value>) -> PyResult<String> {
+    object.map(|object| object.to_string())
 }

@@ -6,6 +6,8 @@
 use pyo3::prelude::*;
 
 mod door;
+mod failure;
+mod solve;
 
 /// What `import memfit` finds: every part adds its own names.
 #[pymodule]

@@ -28,6 +28,7 @@ mod failure;
 mod floor;
 mod goal;
 pub mod input;
+pub mod objects;
 mod pipeline;
 mod placing;
 mod replaying;

@@ -371,7 +371,11 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
             Some(strategy) => {
                 pass += &format!("+recompute:{}", strategy.info().name);
                 let least = |low: Bytes| planner.least(strategy, orders, low.max(floor.bytes), keep_all);
-                planner.recompute(strategy, orders, budget).map_err(least)
+                // Nothing fits below the floor; what is enough is found from there.
+                match planner.recompute(strategy, orders, budget.max(floor.bytes)) {
+                    Ok(candidate) if candidate.placement.height > budget => Err(candidate.placement.height),
+                    found => found.map_err(least),
+                }
             }
         };
         chosen = found.map_err(|needed| {

@@ -1,7 +1,6 @@
 //! `memfit check`: the judge alone.
 
-use memfit::{Failure, check, check_text};
-use serde_json::json;
+use memfit::{Failure, check, check_text, objects};
 
 use crate::args::CheckArgs;
 use crate::error::Error;
@@ -27,15 +26,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
     let (file, verified) = verified.map_err(|failure| files::about(&args.plan, failure))?;
     output.passes();
     if output.json {
-        return output.object(&json!({
-            "schema": "memfit-check/1",
-            "status": "fits",
-            "strategy": file.header.strategy,
-            "budget_bytes": args.budget.unwrap_or(file.header.budget).0,
-            "peak_bytes": verified.peak().0,
-            "host_peak_bytes": verified.host_peak().0,
-            "verified": true,
-        }));
+        return output.object(&objects::check(&file, &verified, args.budget));
     }
     let steps = verified.plan().program.steps.len();
     let (peak, host) = (verified.peak(), verified.host_peak());

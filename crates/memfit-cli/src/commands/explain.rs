@@ -1,9 +1,8 @@
 //! `memfit explain`: what holds the memory at the peak, and what would help.
 
-use memfit::explain::{Remedy, Share};
-use memfit::{Budget, Bytes, Explanation, Graph, explain};
+use memfit::explain::Remedy;
+use memfit::{Budget, Bytes, Explanation, Graph, explain, objects};
 use owo_colors::OwoColorize as _;
-use serde_json::{Value, json};
 
 use super::goal;
 use crate::args::ExplainArgs;
@@ -17,56 +16,9 @@ pub(super) fn run(args: &ExplainArgs, seed: u64, output: &Output) -> Result<(), 
     let found = output.with_tools(|tools| explain(&graph, &goal, args.depth, args.top, tools))?;
     output.passes();
     if output.json {
-        return output.object(&object(&graph, &found));
+        return output.object(&objects::explanation(&graph, &found));
     }
     output.print(&report(&graph, &found, args.top))
-}
-
-fn object(graph: &Graph, found: &Explanation) -> Value {
-    let shares = |shares: &[Share]| -> Vec<Value> {
-        shares.iter().map(|s| json!({"name": s.name, "bytes": s.bytes.0, "buffers": s.count})).collect()
-    };
-    json!({
-        "schema": "memfit-explain/1",
-        "graph": found.graph,
-        "ops": found.ops,
-        "values": found.values,
-        "flops": found.flops,
-        "time_ns": found.time.0,
-        "static_bytes": found.fixed_bytes.0,
-        "static": shares(&found.fixed),
-        "dynamic_peak_bytes": found.live_peak.saturating_sub(found.fixed_bytes).0,
-        "live_peak_bytes": found.live_peak.0,
-        "lower_bound_bytes": found.floor.bytes.0,
-        "floor_bytes": found.floor.bytes.0,
-        "largest_step": found.floor.op.map(|op| graph.op(op).name),
-        "largest_working_set_bytes": found.floor.bytes.saturating_sub(found.floor.persistent).0,
-        "peak_op": found.peak_op.map(|op| json!({
-            "index": op.0,
-            "name": graph.op(op).name,
-            "kind": graph.op(op).kind,
-            "module": graph.op(op).module,
-            "phase": graph.op(op).phase.name(),
-        })),
-        "live_bytes": found.live.iter().map(|live| live.0).collect::<Vec<_>>(),
-        "peak_by_role": shares(&found.by_role),
-        "peak_by_module": shares(&found.by_module),
-        "peak_by_kind": shares(&found.by_kind),
-        "top": found.top.iter().map(|holder| json!({
-            "name": holder.name,
-            "role": holder.role.name(),
-            "bytes": holder.bytes.0,
-            "shape": holder.shape,
-            "made_by": holder.made_by,
-            "module": holder.module,
-            "last_read_by": holder.last_read_by,
-        })).collect::<Vec<_>>(),
-        "remedies": found.remedies.iter().map(|remedy| json!({
-            "name": remedy.name,
-            "what": remedy.what,
-            "peak_bytes": remedy.peak.0,
-        })).collect::<Vec<_>>(),
-    })
 }
 
 fn report(graph: &Graph, found: &Explanation, top: usize) -> String {

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use memfit::formats::csv;
-use memfit::{PlaceGoal, place};
-use serde_json::json;
+use memfit::{PlaceGoal, objects, place};
 
 use crate::args::PlaceArgs;
 use crate::error::Error;
@@ -29,20 +28,7 @@ pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Er
     }
     output.passes();
     if output.json {
-        let object = json!({
-            "schema": "memfit-place/1",
-            "status": "fits",
-            "strategy": format!("place:{}", goal.placer),
-            "buffers": buffers.len(),
-            "budget_bytes": args.capacity.map(|capacity| capacity.0),
-            "peak_bytes": placed.peak.0,
-            "live_peak_bytes": placed.live_peak.0,
-            "lower_bound_bytes": placed.lower_bound.0,
-            "naive_bytes": placed.naive.0,
-            "planning_seconds": placed.seconds,
-            "verified": true,
-            "seed": seed,
-        });
+        let object = objects::placed(buffers.len(), &goal, &placed);
         // With the rows on standard output there's no room for an object.
         return if to_stdout { Ok(()) } else { output.object(&object) };
     }

@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use memfit::formats::plan_json;
-use memfit::{Bytes, Goal, Graph, PlacerRow, Planned, Summary, plan};
+use memfit::{Bytes, Goal, Graph, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
-use serde_json::{Value, json};
 
 use super::goal;
 use crate::args::PlanArgs;
@@ -27,7 +26,7 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
         return Ok(());
     }
     if output.json {
-        return output.object(&object(&graph, &goal, &planned.summary));
+        return output.object(&objects::plan(&graph, &goal, &planned.summary));
     }
     let rows =
         if output.quiet { Vec::new() } else { output.with_tools(|tools| planned.compare(&goal, tools)) };
@@ -41,38 +40,6 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
         text += &format!("plan written to {}\n", path.display());
     }
     output.print(&text)
-}
-
-fn object(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
-    json!({
-        "schema": "memfit-plan-result/1",
-        "status": "fits",
-        "strategy": summary.strategy,
-        "graph": graph.name(),
-        "graph_digest": graph.digest().to_string(),
-        "device": goal.device.name,
-        "ops": graph.op_count(),
-        "values": graph.value_count(),
-        "budget_bytes": summary.budget.0,
-        "peak_bytes": summary.peak.0,
-        "live_peak_bytes": summary.live_peak.0,
-        "lower_bound_bytes": summary.lower_bound.0,
-        "unconstrained_peak_bytes": summary.unconstrained_peak.0,
-        "naive_bytes": summary.naive.0,
-        "persistent_bytes": summary.persistent.0,
-        "time_ns": summary.time.0,
-        "base_time_ns": summary.base_time.0,
-        "overhead": summary.overhead(),
-        "recompute_ns": summary.recompute.0,
-        "time_bound_ns": summary.time_bound.0,
-        "offload_bytes": 0,
-        "host_peak_bytes": 0,
-        "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
-        "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
-        "planning_seconds": summary.planning_seconds,
-        "verified": true,
-        "seed": goal.seed,
-    })
 }
 
 fn head(graph: &Graph, goal: &Goal, summary: &Summary) -> String {

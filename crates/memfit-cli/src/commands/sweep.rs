@@ -1,8 +1,7 @@
 //! `memfit sweep`: what each budget costs in time. `memfit compare`: what each strategy makes of one budget.
 
 use memfit::formats::svg::{Series, line_plot};
-use memfit::{Budget, Failure, Floor, Graph, Outcome, compare, sweep};
-use serde_json::{Value, json};
+use memfit::{Budget, Failure, Graph, Outcome, compare, objects, sweep};
 
 use super::goal;
 use crate::args::{CompareArgs, SweepArgs};
@@ -16,12 +15,7 @@ pub(super) fn run_compare(args: &CompareArgs, seed: u64, output: &Output) -> Res
     let outcomes = output.with_tools(|tools| compare(&graph, &goal, tools))?;
     output.passes();
     if output.json {
-        return output.object(&json!({
-            "schema": "memfit-compare/1",
-            "graph": graph.name(),
-            "budget": goal.budget.to_string(),
-            "rows": outcomes.iter().map(object).collect::<Vec<_>>(),
-        }));
+        return output.object(&objects::compared(&graph, &goal, &outcomes));
     }
     output.print(&(head(&graph, &goal.budget.to_string()) + &rows("strategy", &outcomes)))
 }
@@ -46,51 +40,13 @@ pub(super) fn run_sweep(args: &SweepArgs, seed: u64, output: &Output) -> Result<
         files::write(path, plot.as_bytes())?;
     }
     if output.json {
-        let floor = Floor::of(&graph, goal.device.align);
-        return output.object(&json!({
-            "schema": "memfit-sweep/1",
-            "graph": graph.name(),
-            "floor_bytes": floor.bytes.0,
-            "rows": outcomes.iter().map(object).collect::<Vec<_>>(),
-        }));
+        return output.object(&objects::swept(&graph, &goal, &outcomes));
     }
     output.print(&(head(&graph, "several") + &rows("budget", &outcomes)))
 }
 
 fn head(graph: &Graph, budget: &str) -> String {
     format!("{} · {} ops · budget {budget}\n\n", clean(graph.name()), graph.op_count())
-}
-
-fn object(outcome: &Outcome) -> Value {
-    let mut row = json!({"name": outcome.name, "planning_seconds": outcome.seconds});
-    match &outcome.result {
-        Ok(summary) => {
-            row["status"] = "fits".into();
-            row["strategy"] = summary.strategy.clone().into();
-            row["budget_bytes"] = summary.budget.0.into();
-            row["peak_bytes"] = summary.peak.0.into();
-            row["live_peak_bytes"] = summary.live_peak.0.into();
-            row["lower_bound_bytes"] = summary.lower_bound.0.into();
-            row["time_ns"] = summary.time.0.into();
-            row["base_time_ns"] = summary.base_time.0.into();
-            row["overhead"] = summary.overhead().into();
-            row["recompute_ns"] = summary.recompute.0.into();
-            row["verified"] = true.into();
-        }
-        Err(Failure::Infeasible(why)) => {
-            row["status"] = "infeasible".into();
-            row["budget_bytes"] = why.budget.0.into();
-            row["needed_bytes"] = why.needed.0.into();
-            row["proved"] = why.proved.into();
-            row["verified"] = false.into();
-        }
-        Err(failure) => {
-            row["status"] = "unsupported".into();
-            row["error"] = failure.to_string().into();
-            row["verified"] = false.into();
-        }
-    }
-    row
 }
 
 fn rows(first: &str, outcomes: &[Outcome]) -> String {

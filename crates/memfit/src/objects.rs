@@ -1,0 +1,296 @@
+//! Results as JSON objects: what `--json` prints and what the Python classes hold, said once for all faces.
+//!
+//! Keys that several objects share mean the same in all of them. Sizes are in bytes, times in nanoseconds.
+
+use memfit_formats::device_toml;
+use memfit_formats::plan_json::PlanFile;
+use memfit_ir::{Bytes, Graph};
+use memfit_plan::Info;
+use memfit_plan::order::ORDERS;
+use memfit_plan::place::PLACERS;
+use memfit_plan::recompute::RECOMPUTES;
+use memfit_verify::{Rejected, Verified};
+use serde_json::{Value, json};
+
+use crate::explain::Share;
+use crate::failure::Infeasible;
+use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, Summary};
+
+/// `memfit-plan-result/1`: what is told about a plan.
+#[must_use]
+pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
+    json!({
+        "schema": "memfit-plan-result/1",
+        "status": "fits",
+        "strategy": summary.strategy,
+        "graph": graph.name(),
+        "graph_digest": graph.digest().to_string(),
+        "device": goal.device.name,
+        "ops": graph.op_count(),
+        "values": graph.value_count(),
+        "budget_bytes": summary.budget.0,
+        "peak_bytes": summary.peak.0,
+        "live_peak_bytes": summary.live_peak.0,
+        "lower_bound_bytes": summary.lower_bound.0,
+        "unconstrained_peak_bytes": summary.unconstrained_peak.0,
+        "naive_bytes": summary.naive.0,
+        "persistent_bytes": summary.persistent.0,
+        "time_ns": summary.time.0,
+        "base_time_ns": summary.base_time.0,
+        "overhead": summary.overhead(),
+        "recompute_ns": summary.recompute.0,
+        "time_bound_ns": summary.time_bound.0,
+        "offload_bytes": 0,
+        "host_peak_bytes": 0,
+        "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
+        "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
+        "planning_seconds": summary.planning_seconds,
+        "verified": true,
+        "seed": goal.seed,
+    })
+}
+
+/// `memfit-check/1`: that the judge accepts a plan. `budget` is the one that replaced the file's.
+#[must_use]
+pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Value {
+    json!({
+        "schema": "memfit-check/1",
+        "status": "fits",
+        "strategy": file.header.strategy,
+        "budget_bytes": budget.unwrap_or(file.header.budget).0,
+        "peak_bytes": verified.peak().0,
+        "host_peak_bytes": verified.host_peak().0,
+        "verified": true,
+    })
+}
+
+/// `memfit-explain/1`: where the memory of a step goes.
+#[must_use]
+pub fn explanation(graph: &Graph, found: &Explanation) -> Value {
+    json!({
+        "schema": "memfit-explain/1",
+        "graph": found.graph,
+        "ops": found.ops,
+        "values": found.values,
+        "flops": found.flops,
+        "time_ns": found.time.0,
+        "static_bytes": found.fixed_bytes.0,
+        "static": shares(&found.fixed),
+        "dynamic_peak_bytes": found.live_peak.saturating_sub(found.fixed_bytes).0,
+        "live_peak_bytes": found.live_peak.0,
+        "lower_bound_bytes": found.floor.bytes.0,
+        "floor_bytes": found.floor.bytes.0,
+        "largest_step": found.floor.op.map(|op| graph.op(op).name),
+        "largest_working_set_bytes": found.floor.bytes.saturating_sub(found.floor.persistent).0,
+        "peak_op": found.peak_op.map(|op| json!({
+            "index": op.0,
+            "name": graph.op(op).name,
+            "kind": graph.op(op).kind,
+            "module": graph.op(op).module,
+            "phase": graph.op(op).phase.name(),
+        })),
+        "live_bytes": found.live.iter().map(|live| live.0).collect::<Vec<_>>(),
+        "peak_by_role": shares(&found.by_role),
+        "peak_by_module": shares(&found.by_module),
+        "peak_by_kind": shares(&found.by_kind),
+        "top": found.top.iter().map(|holder| json!({
+            "name": holder.name,
+            "role": holder.role.name(),
+            "bytes": holder.bytes.0,
+            "shape": holder.shape,
+            "made_by": holder.made_by,
+            "module": holder.module,
+            "last_read_by": holder.last_read_by,
+        })).collect::<Vec<_>>(),
+        "remedies": found.remedies.iter().map(|remedy| json!({
+            "name": remedy.name,
+            "what": remedy.what,
+            "peak_bytes": remedy.peak.0,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn shares(shares: &[Share]) -> Vec<Value> {
+    let row = |share: &Share| json!({"name": share.name, "bytes": share.bytes.0, "buffers": share.count});
+    shares.iter().map(row).collect()
+}
+
+/// `memfit-floor/1`: what no plan that keeps persistent storages on the device goes below.
+#[must_use]
+pub fn floor(graph: &Graph, floor: &Floor) -> Value {
+    json!({
+        "schema": "memfit-floor/1",
+        "graph": graph.name(),
+        "floor_bytes": floor.bytes.0,
+        "persistent_bytes": floor.persistent.0,
+        "largest_step": floor.op.map(|op| graph.op(op).name),
+        "largest_working_set_bytes": floor.bytes.saturating_sub(floor.persistent).0,
+    })
+}
+
+/// `memfit-place/1`: offsets for `buffers` buffers; they are written elsewhere.
+#[must_use]
+pub fn placed(buffers: usize, goal: &PlaceGoal, placed: &Placed) -> Value {
+    json!({
+        "schema": "memfit-place/1",
+        "status": "fits",
+        "strategy": format!("place:{}", goal.placer),
+        "buffers": buffers,
+        "budget_bytes": goal.capacity.map(|capacity| capacity.0),
+        "peak_bytes": placed.peak.0,
+        "live_peak_bytes": placed.live_peak.0,
+        "lower_bound_bytes": placed.lower_bound.0,
+        "naive_bytes": placed.naive.0,
+        "planning_seconds": placed.seconds,
+        "verified": true,
+        "seed": goal.seed,
+    })
+}
+
+/// `memfit-compare/1`: a row for each strategy.
+#[must_use]
+pub fn compared(graph: &Graph, goal: &Goal, outcomes: &[Outcome]) -> Value {
+    json!({
+        "schema": "memfit-compare/1",
+        "graph": graph.name(),
+        "budget": goal.budget.to_string(),
+        "rows": outcomes.iter().map(outcome).collect::<Vec<_>>(),
+    })
+}
+
+/// `memfit-sweep/1`: a row for each budget.
+#[must_use]
+pub fn swept(graph: &Graph, goal: &Goal, outcomes: &[Outcome]) -> Value {
+    json!({
+        "schema": "memfit-sweep/1",
+        "graph": graph.name(),
+        "floor_bytes": Floor::of(graph, goal.device.align).bytes.0,
+        "rows": outcomes.iter().map(outcome).collect::<Vec<_>>(),
+    })
+}
+
+fn outcome(outcome: &Outcome) -> Value {
+    let mut row = json!({"name": outcome.name, "planning_seconds": outcome.seconds});
+    match &outcome.result {
+        Ok(summary) => {
+            row["status"] = "fits".into();
+            row["strategy"] = summary.strategy.clone().into();
+            row["budget_bytes"] = summary.budget.0.into();
+            row["peak_bytes"] = summary.peak.0.into();
+            row["live_peak_bytes"] = summary.live_peak.0.into();
+            row["lower_bound_bytes"] = summary.lower_bound.0.into();
+            row["time_ns"] = summary.time.0.into();
+            row["base_time_ns"] = summary.base_time.0.into();
+            row["overhead"] = summary.overhead().into();
+            row["recompute_ns"] = summary.recompute.0.into();
+            row["verified"] = true.into();
+        }
+        Err(Failure::Infeasible(why)) => {
+            row["status"] = "infeasible".into();
+            row["budget_bytes"] = why.budget.0.into();
+            row["needed_bytes"] = why.needed.0.into();
+            row["proved"] = why.proved.into();
+            row["verified"] = false.into();
+        }
+        Err(failure) => {
+            row["status"] = "unsupported".into();
+            row["error"] = failure.to_string().into();
+            row["verified"] = false.into();
+        }
+    }
+    row
+}
+
+/// Every strategy there is, by family: what it does and where it comes from.
+#[must_use]
+pub fn families() -> Vec<(&'static str, Vec<Info>)> {
+    let online = |info: &memfit_engine::evict::Info| Info {
+        name: info.name,
+        summary: info.summary,
+        source: info.source,
+        year: info.year,
+    };
+    vec![
+        ("order", ORDERS.iter().map(|order| order.info()).collect()),
+        ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
+        ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
+        ("evict", memfit_engine::evict::EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
+        ("allocate", memfit_engine::alloc::ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),
+    ]
+}
+
+/// `memfit-strategies/1`: [`families`], and the devices that have a name.
+#[must_use]
+pub fn strategies() -> Value {
+    let rows = families().into_iter().flat_map(|(family, infos)| {
+        infos.into_iter().map(move |info| {
+            json!({
+                "family": family,
+                "name": info.name,
+                "summary": info.summary,
+                "source": info.source,
+                "year": info.year,
+            })
+        })
+    });
+    let devices = device_toml::presets().iter().map(|preset| {
+        json!({
+            "name": preset.device.name,
+            "memory_bytes": preset.device.memory.0,
+            "source": preset.source,
+        })
+    });
+    json!({
+        "schema": "memfit-strategies/1",
+        "strategies": rows.collect::<Vec<_>>(),
+        "devices": devices.collect::<Vec<_>>(),
+    })
+}
+
+/// What a failure carries beside its message: the budget that would do, or what the judge says. An empty object
+/// where the message says it all.
+#[must_use]
+pub fn failure(failure: &Failure) -> Value {
+    match failure {
+        Failure::Infeasible(why) => infeasible(why),
+        Failure::Rejected(rejected) | Failure::Bug { rejected, .. } => violations(rejected),
+        Failure::Usage { .. } | Failure::Input(_) | Failure::OtherGraph { .. } => json!({}),
+    }
+}
+
+fn infeasible(why: &Infeasible) -> Value {
+    let mut object = json!({
+        "budget_bytes": why.budget.0,
+        "needed_bytes": why.needed.0,
+        "floor_bytes": why.floor.0,
+        "lower_bound_bytes": why.floor.0,
+        "proved": why.proved,
+        "verified": false,
+    });
+    if let Some(witness) = &why.witness {
+        let operands = |list: &[(String, Bytes)]| -> Vec<Value> {
+            list.iter().map(|(name, bytes)| json!({"value": name, "bytes": bytes.0})).collect()
+        };
+        object["witness"] = json!({
+            "op": witness.op,
+            "name": witness.name,
+            "kind": witness.kind,
+            "reads": operands(&witness.reads),
+            "writes": operands(&witness.writes),
+            "workspace_bytes": witness.workspace.0,
+            "resident_bytes": witness.resident.0,
+        });
+    }
+    object
+}
+
+fn violations(rejected: &Rejected) -> Value {
+    let rows = rejected.violations.iter().map(|violation| {
+        json!({
+            "rule": violation.rule.to_string(),
+            "step": violation.step,
+            "message": violation.message,
+        })
+    });
+    json!({"violations": rows.collect::<Vec<_>>(), "verified": false})
+}

@@ -1,0 +1,236 @@
+"""The functions of the command line. A graph is a path, the bytes of a file, or a `dict`."""
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from memfit import _memfit
+from memfit._errors import InputError, UsageError
+from memfit._results import Check, Comparison, Explanation, Floor, Placement, Plan, Strategies, Sweep, read
+
+if TYPE_CHECKING:
+    from memfit._memfit import Means, Source
+
+File: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
+"""A path, or the bytes of a file."""
+Graph: TypeAlias = File | Mapping[str, Any]
+"""A graph file (`memfit-graph/1` JSON, plain or compressed, ONNX or text), or its JSON object."""
+Size: TypeAlias = int | str
+"""Bytes, or a text such as `8GiB`."""
+
+
+def plan(
+    graph: Graph,
+    *,
+    budget: Size | None = None,
+    device: str | os.PathLike[str] = "A100-80",
+    strategy: str | Iterable[str] = (),
+    recompute: bool = True,
+    replay_random: bool = False,
+    lanes: int = 1,
+    allow_serialize: bool = False,
+    in_place: bool = True,
+    co_share: bool = True,
+    seed: int = 0,
+    time_limit: float | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Plan:
+    """Makes a plan that fits the budget, and has the judge read it.
+
+    `budget` is bytes, a size (`"8GiB"`), a share of the unconstrained peak (`"60%"`) or of what lies above
+    the floor (`"floor+60%"`); without it all of the device may be used. `device` is a preset or the path of a
+    TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several.
+    `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
+    gives the same plan.
+
+    Raises `BudgetError` if the budget is too small, with the smallest that would do; `InputError` for a file
+    that can't be read; `UsageError` for a call that makes no sense.
+    """
+    means = _means(
+        budget=budget,
+        device=device,
+        strategy=strategy,
+        recompute=recompute,
+        replay_random=replay_random,
+        lanes=lanes,
+        allow_serialize=allow_serialize,
+        in_place=in_place,
+        co_share=co_share,
+        seed=seed,
+        time_limit=time_limit,
+    )
+    text, file = _memfit.plan(_source(graph, dims), means)
+    return read(Plan, text, file=file)
+
+
+def check(
+    plan: Plan | File, graph: Graph, *, budget: Size | None = None, dims: Mapping[str, int] | None = None
+) -> Check:
+    """Has the judge read `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
+
+    Raises `VerificationError` if the judge refuses, `OtherGraphError` if the plan was made for another graph.
+    """
+    file = plan.file if isinstance(plan, Plan) else _bytes(plan)
+    return read(Check, _memfit.check(file, _source(graph, dims), _size(budget)))
+
+
+def explain(
+    graph: Graph,
+    *,
+    top: int = 10,
+    depth: int = 1,
+    device: str | os.PathLike[str] = "A100-80",
+    seed: int = 0,
+    time_limit: float | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Explanation:
+    """What holds the memory of a step at its peak, and what each remedy would give.
+
+    `top` of the largest buffers are listed; modules are cut to `depth` components of their paths.
+    """
+    means = _means(device=device, seed=seed, time_limit=time_limit)
+    return read(Explanation, _memfit.explain(_source(graph, dims), means, depth, top))
+
+
+def floor(
+    graph: Graph, *, device: str | os.PathLike[str] = "A100-80", dims: Mapping[str, int] | None = None
+) -> Floor:
+    """What no plan for `graph` goes below: persistent bytes plus the largest working set of one op."""
+    return read(Floor, _memfit.floor(_source(graph, dims), _means(device=device)))
+
+
+def place(
+    buffers: File | Iterable[tuple[int, int, int]],
+    *,
+    capacity: Size | None = None,
+    placer: str = "best",
+    align: int = 1,
+    seed: int = 0,
+    time_limit: float | None = None,
+) -> Placement:
+    """Chooses an offset for each buffer, such that buffers that are live together don't overlap.
+
+    `buffers` are a CSV file with the columns `id,lower,upper,size`, or tuples `(lower, upper, size)`;
+    lifetimes are half-open. Raises `BudgetError` if no layout within `capacity` is found.
+    """
+    if isinstance(buffers, str | os.PathLike | bytes | bytearray | memoryview):
+        file = _bytes(buffers)
+    else:
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow(("id", "lower", "upper", "size"))
+        for at, (lower, upper, size) in enumerate(buffers):
+            writer.writerow((at, int(lower), int(upper), int(size)))
+        file = out.getvalue().encode()
+    text, offsets = _memfit.place(file, _size(capacity), placer, align, seed, _seconds(time_limit))
+    return read(Placement, text, offsets=offsets)
+
+
+def compare(
+    graph: Graph,
+    *,
+    budget: Size | None = None,
+    device: str | os.PathLike[str] = "A100-80",
+    recompute: bool = True,
+    seed: int = 0,
+    time_limit: float | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Comparison:
+    """What every strategy makes of one budget."""
+    means = _means(budget=budget, device=device, recompute=recompute, seed=seed, time_limit=time_limit)
+    return read(Comparison, _memfit.compare(_source(graph, dims), means))
+
+
+def sweep(
+    graph: Graph,
+    budgets: Iterable[Size] = tuple(f"floor+{percent}%" for percent in range(100, -1, -10)),
+    *,
+    device: str | os.PathLike[str] = "A100-80",
+    strategy: str | Iterable[str] = (),
+    recompute: bool = True,
+    seed: int = 0,
+    time_limit: float | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Sweep:
+    """What each budget costs in time."""
+    means = _means(device=device, strategy=strategy, recompute=recompute, seed=seed, time_limit=time_limit)
+    sizes = [_size(budget) or "" for budget in budgets]
+    return read(Sweep, _memfit.sweep(_source(graph, dims), means, sizes))
+
+
+def strategies() -> Strategies:
+    """What memfit can do, with sources, and the devices that have a name."""
+    return read(Strategies, _memfit.strategies())
+
+
+def _bytes(file: File) -> bytes:
+    if isinstance(file, bytes | bytearray | memoryview):
+        return bytes(file)
+    if not isinstance(file, str | os.PathLike):
+        raise UsageError(f"a path or bytes are expected, not `{type(file).__name__}`")
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise InputError(f"can't read `{os.fspath(file)}`: {error.strerror or error}") from error
+
+
+def _source(graph: Graph, dims: Mapping[str, int] | None) -> "Source":
+    if isinstance(graph, Mapping):
+        try:
+            file = json.dumps(dict(graph), allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the graph is not a JSON object: {error}") from error
+    else:
+        file = _bytes(graph)
+    return {"file": file, "dims": list((dims or {}).items())}
+
+
+def _size(size: Size | None) -> str | None:
+    if isinstance(size, bool) or not isinstance(size, int | str | None):
+        raise UsageError(
+            f"`{size!r}` is not a size", hint="write bytes as an `int`, or a text such as `8GiB`"
+        )
+    return None if size is None else str(size)
+
+
+def _seconds(limit: float | None) -> float | None:
+    if limit is None or (math.isfinite(limit) and limit > 0):
+        return limit
+    raise UsageError(f"`{limit}` is not a number of seconds")
+
+
+def _means(
+    *,
+    budget: Size | None = None,
+    device: str | os.PathLike[str],
+    strategy: str | Iterable[str] = (),
+    recompute: bool = True,
+    replay_random: bool = False,
+    lanes: int = 1,
+    allow_serialize: bool = False,
+    in_place: bool = True,
+    co_share: bool = True,
+    seed: int = 0,
+    time_limit: float | None = None,
+) -> "Means":
+    name = os.fspath(device)
+    is_file = name.endswith(".toml") or "/" in name or "\\" in name
+    return {
+        "budget": _size(budget),
+        "device": name,
+        "device_file": _bytes(name) if is_file else None,
+        "strategy": [strategy] if isinstance(strategy, str) else list(strategy),
+        "recompute": recompute,
+        "replay_random": replay_random,
+        "lanes": lanes,
+        "allow_serialize": allow_serialize,
+        "in_place": in_place,
+        "co_share": co_share,
+        "seed": seed,
+        "time_limit": _seconds(time_limit),
+    }

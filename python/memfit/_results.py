@@ -1,0 +1,335 @@
+"""What memfit returns: the objects of the command line's `--json`, as classes.
+
+Attributes are the keys of those objects. Sizes are in bytes, times in nanoseconds. `to_json()` gives the
+text back.
+"""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from memfit._memfit import show_bytes, show_nanos
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """An object with a schema."""
+
+    schema: str
+
+    def to_json(self) -> str:
+        """The object as JSON. What is bytes is left out."""
+        fields = dataclasses.asdict(self)
+        return json.dumps({key: value for key, value in fields.items() if not isinstance(value, bytes)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan(Result):
+    """A verified plan: `file` is what `memfit check` and `memfit.check` read."""
+
+    status: str
+    strategy: str
+    graph: str
+    graph_digest: str
+    device: str
+    ops: int
+    values: int
+    budget_bytes: int
+    peak_bytes: int
+    live_peak_bytes: int
+    lower_bound_bytes: int
+    unconstrained_peak_bytes: int
+    naive_bytes: int
+    persistent_bytes: int
+    time_ns: int
+    base_time_ns: int
+    overhead: float
+    recompute_ns: int
+    time_bound_ns: int
+    offload_bytes: int
+    host_peak_bytes: int
+    lanes: int
+    added_dependencies: int
+    planning_seconds: float
+    verified: bool
+    seed: int
+    file: bytes
+    """The plan, `memfit-plan/1`, in its canonical form: equal plans are equal bytes."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan to `path`, whole or not at all."""
+        beside = f"{os.fspath(path)}.{os.getpid()}.tmp"
+        try:
+            with open(beside, "wb") as file:
+                file.write(self.file)
+            os.replace(beside, path)
+        except BaseException:
+            if os.path.exists(beside):
+                os.remove(beside)
+            raise
+
+    def __repr__(self) -> str:
+        memory = f"{show_bytes(self.peak_bytes)} of {show_bytes(self.budget_bytes)}"
+        step = f"step {show_nanos(self.time_ns)} ({self.overhead:+.1%})"
+        return f"<memfit.Plan of {self.graph!r}: {memory}, {self.strategy}, {step}, verified>"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Result):
+    """The judge accepts a plan."""
+
+    status: str
+    strategy: str
+    budget_bytes: int
+    peak_bytes: int
+    host_peak_bytes: int
+    verified: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Floor(Result):
+    """What no plan that keeps persistent storages on the device goes below."""
+
+    graph: str
+    floor_bytes: int
+    persistent_bytes: int
+    largest_step: str | None
+    largest_working_set_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Placement(Result):
+    """Verified offsets, one for each buffer, in the order of the buffers."""
+
+    status: str
+    strategy: str
+    buffers: int
+    budget_bytes: int | None
+    peak_bytes: int
+    live_peak_bytes: int
+    lower_bound_bytes: int
+    naive_bytes: int
+    planning_seconds: float
+    verified: bool
+    seed: int
+    offsets: list[int]
+
+    def __repr__(self) -> str:
+        over = self.peak_bytes / self.lower_bound_bytes if self.lower_bound_bytes else 1.0
+        return (
+            f"<memfit.Placement of {self.buffers:,} buffers: {show_bytes(self.peak_bytes)},"
+            f" {over:.4f} of the lower bound, verified>"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Bytes that belong together."""
+
+    name: str
+    bytes: int
+    buffers: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An op of a graph."""
+
+    index: int
+    name: str
+    kind: str
+    module: str
+    phase: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A buffer that is in memory at the peak."""
+
+    name: str
+    role: str
+    bytes: int
+    shape: str
+    made_by: str
+    module: str
+    last_read_by: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """Something that makes the step smaller."""
+
+    name: str
+    what: str
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Explanation(Result):
+    """Where the memory of a step goes; `print` shows it as tables."""
+
+    graph: str
+    ops: int
+    values: int
+    flops: float
+    time_ns: int
+    static_bytes: int
+    static: list[Share]
+    dynamic_peak_bytes: int
+    live_peak_bytes: int
+    lower_bound_bytes: int
+    floor_bytes: int
+    largest_step: str | None
+    largest_working_set_bytes: int
+    peak_op: Op | None
+    live_bytes: list[int]
+    peak_by_role: list[Share]
+    peak_by_module: list[Share]
+    peak_by_kind: list[Share]
+    top: list[Holder]
+    remedies: list[Remedy]
+
+    def __repr__(self) -> str:
+        at = f" at `{self.peak_op.name}`" if self.peak_op else ""
+        parts = [f"{self.graph}: peak {show_bytes(self.live_peak_bytes)}{at}"]
+        for title, shares in (
+            ("by role", self.peak_by_role),
+            ("by module", self.peak_by_module),
+            ("by op", self.peak_by_kind),
+        ):
+            parts.append(_shares(f"at the peak, {title}", shares, self.live_peak_bytes))
+        parts.append(_remedies(self.remedies))
+        return "\n\n".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What came of one goal. What a status has nothing to say about is `None`."""
+
+    name: str
+    planning_seconds: float
+    status: str
+    verified: bool
+    strategy: str | None = None
+    budget_bytes: int | None = None
+    peak_bytes: int | None = None
+    live_peak_bytes: int | None = None
+    lower_bound_bytes: int | None = None
+    time_ns: int | None = None
+    base_time_ns: int | None = None
+    overhead: float | None = None
+    recompute_ns: int | None = None
+    needed_bytes: int | None = None
+    proved: bool | None = None
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Result):
+    """Every strategy at one budget."""
+
+    graph: str
+    budget: str
+    rows: list[Row]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(Result):
+    """One goal at many budgets."""
+
+    graph: str
+    floor_bytes: int
+    rows: list[Row]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One way to do one thing."""
+
+    family: str
+    name: str
+    summary: str
+    source: str
+    year: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device that has a name."""
+
+    name: str
+    memory_bytes: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Strategies(Result):
+    """What memfit can do."""
+
+    strategies: list[Strategy]
+    devices: list[Device]
+
+
+NESTED: dict[str, type] = {
+    "static": Share,
+    "peak_by_role": Share,
+    "peak_by_module": Share,
+    "peak_by_kind": Share,
+    "peak_op": Op,
+    "top": Holder,
+    "remedies": Remedy,
+    "rows": Row,
+    "strategies": Strategy,
+    "devices": Device,
+}
+"""The class of what stands under a key, alone or in a list."""
+
+
+def read(kind: type, text: str, **more: Any) -> Any:
+    """The object in `text` as a `kind`; a key that the class doesn't have is a mistake."""
+    values = json.loads(text)
+    for key, nested in NESTED.items():
+        if isinstance(values.get(key), list):
+            values[key] = [nested(**row) for row in values[key]]
+        elif isinstance(values.get(key), dict):
+            values[key] = nested(**values[key])
+    return kind(**values, **more)
+
+
+def table(rows: list[list[str]]) -> str:
+    """Rows with the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: list[str]) -> str:
+        first, *others = zip(row, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(line, rows))
+
+
+def _shares(title: str, shares: list[Share], whole: int, most: int = 8) -> str:
+    rows = [
+        [
+            f"  {share.name}",
+            show_bytes(share.bytes),
+            f"{share.bytes / max(whole, 1):.0%}",
+            f"{share.buffers:,} buffers",
+        ]
+        for share in shares[:most]
+    ]
+    more = f"\n  … {len(shares) - most} more" if len(shares) > most else ""
+    return f"{title}\n{table(rows) if rows else '  (nothing)'}{more}"
+
+
+def _remedies(remedies: list[Remedy]) -> str:
+    first = remedies[0].peak_bytes if remedies else 0
+    rows = [
+        [f"  {remedy.name}", show_bytes(remedy.peak_bytes), f"{remedy.peak_bytes / max(first, 1) - 1:+.0%}"]
+        for remedy in remedies
+    ]
+    lines = table(rows).splitlines() if rows else []
+    return "what each remedy would give\n" + "\n".join(
+        f"{line}  {remedy.what}" for line, remedy in zip(lines, remedies, strict=True)
+    )

@@ -1,0 +1,183 @@
+"""The functions of `memfit`: inputs, results, errors, interrupts. What they compute is tested in Rust."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import pickle
+import signal
+import threading
+import time
+
+import pytest
+
+import memfit
+from memfit import _results
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+CORPUS = ROOT / "corpus" / "graphs"
+RESNET = CORPUS / "resnet50-train-b32.json.zst"
+
+SMALL = {
+    "schema": "memfit-graph/1",
+    "name": "two ops",
+    "values": [
+        {"name": "x", "bytes": 4096, "role": "input"},
+        {"name": "h", "bytes": 8192},
+        {"name": "y", "bytes": 4096, "role": "output"},
+    ],
+    "ops": [
+        {"name": "up", "kind": "matmul", "reads": [0], "writes": [1]},
+        {"name": "down", "kind": "matmul", "reads": [1], "writes": [2]},
+    ],
+    "results": [2],
+}
+
+
+def test_a_graph_is_a_path_or_bytes_or_a_dict(tmp_path):
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(SMALL))
+    data = path.read_bytes()
+    plans = [
+        memfit.plan(graph) for graph in (SMALL, path, str(path), data, bytearray(data), memoryview(data))
+    ]
+    assert {plan.file for plan in plans} == {plans[0].file}
+    assert (plans[0].peak_bytes, plans[0].graph, plans[0].verified) == (12288, "two ops", True)
+    assert json.loads(plans[0].file)["schema"] == "memfit-plan/1"
+    for plan in (plans[0], plans[0].file):
+        assert memfit.check(plan, SMALL).peak_bytes == 12288
+    plans[0].save(tmp_path / "plan.json")
+    assert memfit.check(tmp_path / "plan.json", SMALL, budget="12KiB").budget_bytes == 12288
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["plan.json", "two.json"]
+
+
+def test_attributes_are_the_keys_of_the_command_line():
+    """`read` refuses a key that no class has, and a missing one: so these fail when the two drift apart."""
+    plan = memfit.plan(SMALL, budget="100%", seed=3)
+    assert json.loads(plan.to_json())["seed"] == 3
+    assert "file" not in json.loads(plan.to_json())
+    found = memfit.explain(SMALL)
+    assert json.loads(found.to_json())["top"][0]["name"] == found.top[0].name
+    assert found.peak_op is not None
+    assert found.peak_op.name in ("up", "down")
+    assert "what each remedy would give" in repr(found)
+    assert memfit.floor(SMALL).floor_bytes == 12288
+    rows = memfit.compare(SMALL, budget=12288).rows
+    assert {row.status for row in rows} >= {"fits"}
+    curve = memfit.sweep(SMALL, ["100%", 8192])
+    assert [row.status for row in curve.rows] == ["fits", "infeasible"]
+    assert curve.rows[1].proved is True
+    names = {(strategy.family, strategy.name) for strategy in memfit.strategies().strategies}
+    assert {("order", "best"), ("place", "best"), ("recompute", "best")} <= names
+    assert "H100" in {device.name for device in memfit.strategies().devices}
+    with pytest.raises(TypeError):
+        _results.read(memfit.Floor, '{"schema": "memfit-floor/2", "surprise": 1}')
+
+
+def test_results_are_values():
+    first, second = memfit.floor(SMALL), memfit.floor(SMALL)
+    assert first == second
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.floor_bytes = 0
+    assert pickle.loads(pickle.dumps(first)) == first
+
+
+def test_offsets_for_buffers(tmp_path):
+    buffers = [(0, 3, 10), (1, 2, 5), (2, 4, 5)]
+    placed = memfit.place(buffers)
+    assert placed.peak_bytes == placed.lower_bound_bytes == 15
+    for one, (lower, upper, size) in enumerate(buffers):
+        for two, (begin, end, other) in enumerate(buffers[:one]):
+            apart = placed.offsets[one] + size <= placed.offsets[two]
+            apart |= placed.offsets[two] + other <= placed.offsets[one]
+            assert apart or upper <= begin or end <= lower
+    (tmp_path / "buffers.csv").write_text("id,lower,upper,size\na,0,3,10\nb,1,2,5\nc,2,4,5\n")
+    assert memfit.place(tmp_path / "buffers.csv").offsets == placed.offsets
+    with pytest.raises(memfit.BudgetError) as caught:
+        memfit.place(buffers, capacity=14)
+    assert (caught.value.least_budget_bytes, caught.value.proved) == (15, True)
+
+
+def test_a_budget_that_is_too_small_says_what_would_do():
+    with pytest.raises(memfit.BudgetError, match="needs `489 MiB`") as caught:
+        memfit.plan(RESNET, budget="300MiB")
+    error = caught.value
+    floor = memfit.floor(RESNET)
+    assert (error.budget_bytes, error.floor_bytes) == (300 << 20, floor.floor_bytes)
+    assert error.dominant == floor.largest_step == error.witness["name"]
+    assert error.proved is True
+    assert f"budget={error.least_budget_bytes}" in error.hint
+    assert error.least_budget_bytes < 2 * floor.floor_bytes
+    assert memfit.plan(RESNET, budget=error.least_budget_bytes).peak_bytes <= error.least_budget_bytes
+    # An exception crosses processes whole.
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: memfit.plan({"a": 1}), memfit.InputError, "there is no key `schema`"),
+        (lambda: memfit.plan({"a": float("nan")}), memfit.InputError, "not a JSON object"),
+        (lambda: memfit.plan(b"\0"), memfit.InputError, "not an ONNX model"),
+        (lambda: memfit.plan("no-such-file.json"), memfit.InputError, "can't read `no-such-file.json`"),
+        (lambda: memfit.plan(7), memfit.UsageError, "not `int`"),
+        (lambda: memfit.plan(SMALL, budget="much"), memfit.UsageError, "`much` is not a budget"),
+        (lambda: memfit.plan(SMALL, budget=1.5), memfit.UsageError, "`1.5` is not a size"),
+        (lambda: memfit.plan(SMALL, budget=-1), memfit.UsageError, "`-1` is not a budget"),
+        (lambda: memfit.plan(SMALL, strategy="order:much"), memfit.UsageError, "there is no order `much`"),
+        (lambda: memfit.plan(SMALL, strategy="much"), memfit.UsageError, "`much` is not a strategy"),
+        (lambda: memfit.plan(SMALL, device="much"), memfit.UsageError, "there is no device `much`"),
+        (lambda: memfit.plan(SMALL, lanes=65), memfit.UsageError, "`lanes` is 65"),
+        (lambda: memfit.plan(SMALL, time_limit=0), memfit.UsageError, "not a number of seconds"),
+        (lambda: memfit.plan(SMALL, dims={"batch": 2}), memfit.UsageError, "ONNX"),
+        (lambda: memfit.place(b"id,size\n"), memfit.InputError, "column `lower` is missing"),
+        (lambda: memfit.check(b"{}", SMALL), memfit.InputError, "schema"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+    assert issubclass(kind, memfit.Error)
+
+
+def test_the_judge_refuses_a_changed_plan():
+    plan = memfit.plan(SMALL)
+    with pytest.raises(memfit.OtherGraphError, match="made for another graph"):
+        memfit.check(plan, RESNET)
+    changed = json.loads(plan.file)
+    assert changed["peak_bytes"] == 12288
+    changed["peak_bytes"] = 4096
+    with pytest.raises(memfit.VerificationError, match="the file claims a peak of 4096") as caught:
+        memfit.check(json.dumps(changed).encode(), SMALL)
+    assert caught.value.violations[0]["message"].startswith("the file claims")
+    with pytest.raises(memfit.VerificationError):
+        memfit.check(plan, SMALL, budget=4096)
+
+
+def test_other_threads_run_while_memfit_thinks():
+    ticks, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    started = time.monotonic()
+    memfit.plan(RESNET, budget="floor+60%")
+    ended = time.monotonic()
+    done.set()
+    thread.join()
+    assert sum(started < tick < ended for tick in ticks) > 20
+
+
+def test_an_interrupt_ends_a_long_search():
+    """With a limit of an hour the search would go on for that long."""
+    timer = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        memfit.plan(CORPUS / "decoder-7b-train-b1-s2048.json.zst", budget="floor+50%", time_limit=3600)
+    timer.join()
+    assert memfit.floor(SMALL).floor_bytes == 12288
