@@ -2,8 +2,8 @@
 
 use memfit::formats::{csv, plan_json};
 use memfit::{
-    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain, input,
-    objects, place, plan, sweep,
+    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain,
+    input, objects, place, plan, sweep,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -82,8 +82,7 @@ impl Means {
         }
         goal.replays_random = self.replay_random;
         goal.lanes = self.lanes;
-        goal.lane_rule =
-            if self.allow_serialize { LaneRule::AllowSerialize } else { LaneRule::Reachable };
+        goal.lane_rule = if self.allow_serialize { LaneRule::AllowSerialize } else { LaneRule::Reachable };
         goal.in_place = self.in_place;
         goal.co_share = self.co_share;
         goal.seed = self.seed;
