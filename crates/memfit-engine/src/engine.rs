@@ -178,9 +178,14 @@ impl<'a, H: Host> Engine<'a, H> {
     ///
     /// [`Fault::NoRoom`].
     pub fn put(&mut self, size: Bytes, role: Role) -> Result<TensorId, Fault> {
+        self.put_at(size, role, None)
+    }
+
+    /// As [`Engine::put`], at `offset` if there is room.
+    pub(crate) fn put_at(&mut self, size: Bytes, role: Role, at: Option<Bytes>) -> Result<TensorId, Fault> {
         self.follow(None, NONE)?;
         self.preferred.clear();
-        let offset = self.room(size.0, "put", size.0)?;
+        let offset = self.room_near(at, size.0)?;
         let storage = self.state.new_storage(size);
         let tensor = self.state.new_tensor(storage, NONE);
         self.evictor.created(&self.state, storage);

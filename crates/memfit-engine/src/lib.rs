@@ -3,7 +3,8 @@
 //! A [`Host`] says `put`, `apply`, `del`, `get`; the [`Engine`] evicts what it can compute again, and computes it again when
 //! it is asked for. [`evict::EVICTORS`] are the policies, [`alloc::ALLOCATORS`] the online placers. What was done is a
 //! program over a graph ([`Recorded`]) that the judge accepts; [`offline::plan`] makes a better one of it by virtual runs,
-//! and [`Engine::guide`] follows that in the next step. [`replay`] does all this for recorded steps.
+//! and [`Engine::guide`] follows that in the next step. [`stepping`] does so for a host, step after step, [`replay`] for
+//! recorded steps.
 //!
 //! ```
 //! use memfit_engine::{Call, Engine, Output, Settings, VirtualHost};
@@ -40,7 +41,9 @@ mod log;
 pub mod offline;
 pub mod replay;
 mod run;
+mod snapshots;
 mod state;
+pub mod stepping;
 
 pub use call::{Call, Dealloc, Output, Regeneration, TensorId};
 pub use engine::{Engine, Settings, Stats};

@@ -90,6 +90,7 @@ impl Log {
         let buffer = self.buffer(Content::Value(ValueId(value)), Bytes(size), offset, None);
         if source {
             self.program.resident.push(buffer);
+            self.trace.at.push(offset);
         } else {
             let op = OpId::at(self.ops.len());
             self.ops.push(OpSpec {
@@ -343,6 +344,9 @@ impl<H: Host> Engine<'_, H> {
         let graph = log.graph(&results).map_err(|error| Fault::BadCall(error.to_string()))?;
         let layout = self.allocator.addresses().map(|_| Layout { places: log.places });
         log.trace.held = results;
+        if layout.is_none() {
+            log.trace.at.clear();
+        }
         Ok(Recorded { graph, program: log.program, layout, trace: log.trace })
     }
 

@@ -10,7 +10,7 @@ use crate::call::{Call, Output, TensorId};
 use crate::engine::{Engine, Settings, Stats};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
-use crate::host::VirtualHost;
+use crate::host::{Host, VirtualHost};
 use crate::log::Recorded;
 use crate::offline::{self, Effort};
 
@@ -54,6 +54,9 @@ pub struct Trace {
     pub kinds: Vec<String>,
     /// Tensors that must be in memory together at the end, in the order in which they are asked for.
     pub held: Vec<u32>,
+    /// Where the first tensors lay when the step began, in the order in which they are put; those after them, or all
+    /// if it is empty, go where there is room.
+    pub at: Vec<Bytes>,
 }
 
 /// What a step takes with all the memory in the world.
@@ -215,8 +218,14 @@ impl ReplayReport {
     /// Total time over the time without a budget, minus 1, as the simulator counts: its clock starts at 1.
     #[must_use]
     pub fn overhead(&self) -> f64 {
-        let base = self.base.time.0.max(1) as f64;
-        (1.0 + self.base.time.0 as f64 + self.stats.recompute_ns as f64) / base - 1.0
+        (1.0 + self.time().0 as f64) / self.base.time.0.max(1) as f64 - 1.0
+    }
+
+    /// The time of all runs, copies for snapshots included; of a run that was cut short: all first ones, and what was
+    /// recomputed by then.
+    #[must_use]
+    pub fn time(&self) -> Nanos {
+        Nanos(self.base.time.0.max(self.stats.first_ns).saturating_add(self.stats.recompute_ns))
     }
 }
 
@@ -320,7 +329,7 @@ pub(crate) fn attempt(
 /// # Errors
 ///
 /// Any [`Fault`].
-pub fn drive(engine: &mut Engine<'_, VirtualHost>, trace: &Trace) -> Result<(), Fault> {
+pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), Fault> {
     let mut tensors: Vec<TensorId> = Vec::new();
     let mut reads_now: Vec<TensorId> = Vec::new();
     let of = |tensors: &[TensorId], number: u32| {
@@ -328,7 +337,9 @@ pub fn drive(engine: &mut Engine<'_, VirtualHost>, trace: &Trace) -> Result<(), 
     };
     for event in &trace.events {
         match event {
-            Event::Put { size, role } => tensors.push(engine.put(*size, *role)?),
+            Event::Put { size, role } => {
+                tensors.push(engine.put_at(*size, *role, trace.at.get(tensors.len()).copied())?);
+            }
             Event::Call { kind, reads, outputs, time, workspace, effect } => {
                 reads_now.clear();
                 for &read in reads {

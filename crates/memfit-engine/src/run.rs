@@ -328,9 +328,16 @@ impl<H: Host> Engine<'_, H> {
         self.room_named(size, need, Some(kind), "")
     }
 
-    /// Room for `size` bytes of something called `what`, which needs `need` bytes in all.
-    pub(crate) fn room(&mut self, size: u64, what: &str, need: u64) -> Result<u64, Fault> {
-        self.room_named(size, need, None, what)
+    /// Room for `size` bytes that are put in: at `at`, if it is free, or anywhere.
+    pub(crate) fn room_near(&mut self, at: Option<Bytes>, size: u64) -> Result<u64, Fault> {
+        if let Some(Bytes(offset)) = at.filter(|_| size > 0)
+            && self.stats.used + Bytes(size) <= self.settings.budget
+            && self.allocator.allocate_at(offset, size)
+        {
+            self.took(offset, size);
+            return Ok(offset);
+        }
+        self.room_named(size, size, None, "put")
     }
 
     fn room_named(&mut self, size: u64, need: u64, kind: Option<u32>, what: &str) -> Result<u64, Fault> {

@@ -1,79 +1,17 @@
 //! What a host can rely on: versions, views, pins, deletion, errors, random numbers, guidance and its end.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
+mod common;
+
 use memfit_engine::replay::{Event, Trace, record, replay_guided};
-use memfit_engine::{
-    Block, Call, Dealloc, Engine, Fault, Host, HostError, Output, Run, Settings, TensorId, VirtualHost, Why,
-    offline,
-};
+use memfit_engine::{Call, Dealloc, Engine, Fault, Output, Settings, TensorId, VirtualHost, Why, offline};
 use memfit_ir::{Bytes, Effect, Nanos, Role};
 use memfit_testkit::{Rng, graph};
 
-/// A host that computes: every storage holds a number, every op a hash of what it reads.
-#[derive(Default)]
-struct Numbers {
-    clock: u64,
-    held: std::collections::BTreeMap<u64, u64>,
-    seeds: u64,
-    used: u64,
-    most: u64,
-    fails: bool,
-}
-
-impl Host for Numbers {
-    fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        if self.fails {
-            return Err(HostError("the device is on fire".to_owned()));
-        }
-        let mut hash =
-            run.kind.bytes().fold(run.generator.unwrap_or(7), |hash, byte| hash * 31 + u64::from(byte));
-        for read in run.reads {
-            let number = self.held.get(&read.offset.0).copied().expect("an operand is in memory");
-            hash = (hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-        }
-        for (at, write) in run.writes.iter().enumerate() {
-            self.held.insert(write.offset.0, hash.wrapping_add(at as u64));
-        }
-        self.clock += run.expected.0;
-        Ok(run.expected)
-    }
-
-    fn allocate(&mut self, block: Block) {
-        self.used += block.size.0;
-        self.most = self.most.max(self.used);
-        self.held.insert(block.offset.0, block.size.0);
-    }
-
-    fn release(&mut self, block: Block) {
-        self.used -= block.size.0;
-        self.held.remove(&block.offset.0);
-    }
-
-    fn clock(&mut self) -> Nanos {
-        Nanos(self.clock)
-    }
-
-    fn generator(&mut self) -> Option<u64> {
-        self.seeds += 1;
-        Some(self.seeds * 1001)
-    }
-}
-
-const KB: Bytes = Bytes(1024);
+use common::numbers::{KB, Numbers, number, op, step};
 
 fn engine(kilobytes: u64) -> Engine<'static, Numbers> {
     Engine::new(Numbers::default(), Settings::new(Bytes(1024 * kilobytes))).unwrap()
-}
-
-fn op(engine: &mut Engine<'_, Numbers>, kind: &str, reads: &[TensorId], outputs: &[Output]) -> Vec<TensorId> {
-    let mut made = Vec::new();
-    engine.apply(&Call { kind, reads, outputs, time: Nanos(10), ..Call::default() }, &mut made).unwrap();
-    made
-}
-
-fn number(engine: &mut Engine<'_, Numbers>, tensor: TensorId) -> u64 {
-    let block = engine.get(tensor).unwrap();
-    engine.host.held[&block.offset.0]
 }
 
 #[test]
@@ -256,47 +194,6 @@ fn a_step_that_begins_forgets_the_past_and_its_log_stands_alone() {
 /// Record a step, plan it, follow the plan in the next one: less recomputation, the same numbers.
 #[test]
 fn the_second_step_of_a_training_loop_follows_the_plan() {
-    // A chain of layers with views, in-place activation, dropout, and an update in place.
-    fn step(engine: &mut Engine<'_, Numbers>, weight: TensorId) -> (TensorId, u64) {
-        let batch = engine.put(KB, Role::Input).unwrap();
-        let mut made = Vec::new();
-        let (mut last, mut kept) = (batch, Vec::new());
-        for layer in 0..12 {
-            let view = op(engine, "view", &[last], &[Output::View(0)])[0];
-            let size = Bytes(512 * (1 + layer % 3));
-            let linear = op(engine, "linear", &[view, weight], &[Output::Fresh(size)])[0];
-            let active = op(engine, "relu_", &[linear], &[Output::InPlace(0)])[0];
-            engine.del(linear).unwrap();
-            let reads = [active];
-            let outputs = [Output::Fresh(size)];
-            let call = Call {
-                kind: "dropout",
-                reads: &reads,
-                outputs: &outputs,
-                time: Nanos(3),
-                effect: Effect::Seeded,
-                ..Call::default()
-            };
-            engine.apply(&call, &mut made).unwrap();
-            kept.extend([view, active, last]);
-            last = made[made.len() - 1];
-        }
-        kept.push(last);
-        let mut gradient = op(engine, "loss", &[last], &[Output::Fresh(KB)])[0];
-        for inputs in kept.chunks(3).rev().filter(|inputs| inputs.len() == 3) {
-            let next = op(engine, "backward", &[gradient, inputs[0], inputs[1]], &[Output::Fresh(KB)])[0];
-            engine.del(gradient).unwrap();
-            gradient = next;
-        }
-        for tensor in kept {
-            engine.del(tensor).unwrap();
-        }
-        let new = op(engine, "sgd_", &[weight, gradient], &[Output::InPlace(0)])[0];
-        engine.del(weight).unwrap();
-        engine.del(gradient).unwrap();
-        let number = number(engine, new);
-        (new, number)
-    }
     let run = |budget: u64, plan: bool| {
         let settings = Settings { log: true, ..Settings::new(Bytes(budget)) };
         let mut engine = Engine::new(Numbers::default(), settings.clone()).unwrap();
@@ -306,7 +203,7 @@ fn the_second_step_of_a_training_loop_follows_the_plan() {
         let mut costs = Vec::new();
         for at in 0..3 {
             let before = engine.stats().recompute_ns;
-            let (new, number) = step(&mut engine, weight);
+            let (new, number) = step(&mut engine, weight, 12);
             assert!(engine.host.most <= budget && (at == 0 || !plan || engine.is_guided()));
             weight = new;
             numbers.push(number);

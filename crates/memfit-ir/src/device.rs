@@ -135,6 +135,13 @@ impl Device {
         Nanos::from_secs_f64(compute.max(memory)).max(self.launch)
     }
 
+    /// Predicted time to copy `size` bytes within the device: each is read and written once.
+    #[must_use]
+    pub fn copy_time(&self, size: Bytes) -> Nanos {
+        let memory = 2.0 * size.0 as f64 / (self.bandwidth * self.efficiency.1);
+        Nanos::from_secs_f64(memory).max(self.launch)
+    }
+
     /// Limits that allow everything this device has: one bank, exact results only.
     #[must_use]
     pub fn limits(&self) -> Limits {

@@ -35,6 +35,8 @@ pub struct ReplayGoal {
 #[derive(Clone, Debug)]
 pub struct Recording {
     trace: Trace,
+    /// As it was recorded, without snapshots.
+    base: Base,
     /// Persistent bytes plus the largest working set, where it comes from a graph.
     floor: Option<Bytes>,
 }
@@ -47,11 +49,14 @@ pub struct Recording {
 pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Result<Recording, Failure> {
     let head = &bytes[..bytes.len().min(256)];
     if head.windows(13).any(|window| window == b"\"INSTRUCTION\"") {
-        return Ok(Recording { trace: trace(&simrd::read(bytes)?), floor: None });
+        let trace = trace(&simrd::read(bytes)?);
+        return Ok(Recording { base: trace.base(), trace, floor: None });
     }
     let graph = input::graph(bytes, options)?;
     let trace = Trace::of_graph(&graph, |op| device.time(&graph.op(op)));
-    Ok(Recording { trace, floor: Some(Floor::of(&graph, device.align).bytes) })
+    let base = trace.base();
+    let trace = trace.with_snapshots(|bytes| device.copy_time(bytes));
+    Ok(Recording { trace, base, floor: Some(Floor::of(&graph, device.align).bytes) })
 }
 
 /// What became of a replay.
@@ -75,7 +80,7 @@ pub fn replay_recording(
     goal: &ReplayGoal,
     device: &Device,
 ) -> Result<Replayed, Failure> {
-    let base = recording.trace.base();
+    let base = recording.base;
     if matches!(goal.budget, Budget::AboveFloor(_)) && recording.floor.is_none() {
         return Err(Failure::usage(
             "a log has no floor to count from",
@@ -93,7 +98,7 @@ pub fn replay_recording(
     };
     let report =
         ran.map_err(|fault| Failure::usage(fault.to_string(), "the recording contradicts itself"))?;
-    Ok(Replayed { budget, base, report })
+    Ok(Replayed { budget, base, report: ReplayReport { base, ..report } })
 }
 
 /// `addressed`: the recording's sizes are those of real buffers; a log counts bytes only.
@@ -145,5 +150,5 @@ fn trace(log: &Log) -> Trace {
         })
     };
     let events = log.events.iter().filter_map(event).collect();
-    Trace { events, kinds: log.kinds.clone(), held: log.held.clone() }
+    Trace { events, kinds: log.kinds.clone(), held: log.held.clone(), ..Trace::default() }
 }

@@ -48,7 +48,7 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         Outcome::Slow => "timeout",
     };
     let stats = &report.stats;
-    let time = Nanos(base.time.0.saturating_add(stats.recompute_ns));
+    let time = report.time();
     if output.json {
         output.object(&json!({
             "schema": "memfit-replay/1",

@@ -1,5 +1,7 @@
-//! What several tests share: the recorded logs as traces.
-#![allow(dead_code, reason = "each test uses a part")]
+//! What several tests share: the recorded logs as traces, and a host that computes.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
+
+pub(crate) mod numbers;
 
 use memfit_engine::Output;
 use memfit_engine::replay::{Event, Trace};
@@ -28,7 +30,7 @@ pub(crate) fn trace(log: &Log) -> Trace {
         })
     };
     let events = log.events.iter().filter_map(event).collect();
-    Trace { events, kinds: log.kinds.clone(), held: log.held.clone() }
+    Trace { events, kinds: log.kinds.clone(), held: log.held.clone(), ..Trace::default() }
 }
 
 /// The recorded step called `name`; says so where the data is absent.

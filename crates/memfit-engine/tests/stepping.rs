@@ -1,0 +1,97 @@
+//! Step after step: sequences are recognised, planned once they have settled, and followed in the steps after.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::numbers::{KB, Numbers, step};
+use memfit_engine::stepping::{Options, Stepped, Stepper, sequence};
+use memfit_engine::{Engine, Recorded, Settings};
+use memfit_ir::{Bytes, Digest, Role};
+
+/// Trains with `layers` layers in each step; what is in the weight after each, and what became of each.
+fn train(budget: u64, layers: &[u64], stepper: &mut Stepper, align: u64) -> (Vec<u64>, Vec<Stepped>) {
+    let settings = Settings { align: Bytes(align), ..Settings::new(Bytes(budget)) };
+    let mut engine = Engine::new(Numbers::default(), settings).unwrap();
+    let mut weight = engine.put(KB, Role::Parameter).unwrap();
+    let (mut numbers, mut steps) = (Vec::new(), Vec::new());
+    for &layers in layers {
+        stepper.begin(&mut engine).unwrap();
+        let (new, number) = step(&mut engine, weight, layers);
+        weight = new;
+        numbers.push(number);
+        steps.push(stepper.end(&mut engine).unwrap());
+        assert!(engine.host.most <= budget);
+    }
+    (numbers, steps)
+}
+
+fn free(layers: &[u64]) -> Vec<u64> {
+    train(1 << 20, layers, &mut Stepper::default(), 512).0
+}
+
+#[test]
+fn a_loop_is_planned_after_its_second_step_and_guided_from_the_third() {
+    let layers = [12; 6];
+    for align in [1, 512] {
+        let mut stepper = Stepper::default();
+        let (numbers, steps) = train(13 * 1024, &layers, &mut stepper, align);
+        assert_eq!(numbers, free(&layers));
+        let guided: Vec<bool> = steps.iter().map(|step| step.guided).collect();
+        let planned: Vec<bool> = steps.iter().map(|step| step.planned).collect();
+        assert_eq!(guided, [false, false, true, true, true, true], "align {align}");
+        assert_eq!(planned, [false, true, false, false, false, false]);
+        let online = steps[1].recompute_ns;
+        for step in &steps[2..] {
+            assert_eq!(Some(step.recompute_ns), step.predicted_ns);
+            assert!(step.recompute_ns < online, "{} {online}", step.recompute_ns);
+        }
+        assert!(steps.iter().all(|step| step.sequence == steps[0].sequence));
+    }
+}
+
+/// A program with several paths in turn has a plan for each; one that is out of turn falls back to the online policy.
+#[test]
+fn every_path_has_its_plan() {
+    let mut layers: Vec<u64> = [12, 9, 14].repeat(4);
+    layers.extend([9, 12, 9, 9, 14, 12, 12]);
+    let mut stepper = Stepper::default();
+    let (numbers, steps) = train(14 * 1024, &layers, &mut stepper, 512);
+    assert_eq!(numbers, free(&layers));
+    let planned: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].planned).collect();
+    assert_eq!(planned, [3, 4, 5]);
+    assert!(steps[6..12].iter().all(|step| step.guided), "{steps:#?}");
+    assert!(!steps[12].guided, "14 was followed by 12 so far");
+    assert_eq!(stepper.plans().count(), 3);
+    let known: std::collections::BTreeSet<Digest> = steps.iter().map(|step| step.sequence).collect();
+    assert_eq!(known.len(), 3);
+}
+
+#[test]
+fn few_plans_are_kept_and_roomy_steps_need_none() {
+    let layers: Vec<u64> = (8..16).flat_map(|layers| [layers; 3]).collect();
+    let mut stepper = Stepper::new(Options { remembered: 2, ..Options::default() });
+    let (numbers, steps) = train(14 * 1024, &layers, &mut stepper, 512);
+    assert_eq!(numbers, free(&layers));
+    assert!(steps.iter().filter(|step| step.planned).count() > 2);
+    assert!(stepper.plans().count() <= 2);
+    let mut stepper = Stepper::default();
+    let (_, steps) = train(1 << 20, &[12; 4], &mut stepper, 512);
+    assert!(steps.iter().all(|step| !step.planned && !step.guided && step.recompute_ns == 0));
+}
+
+/// A plan from an earlier run, handed over as a graph, a program and a layout, guides the first step.
+#[test]
+fn a_plan_of_an_earlier_run_guides_the_first_step() {
+    let layers = [12; 4];
+    let mut stepper = Stepper::default();
+    let (_, steps) = train(13 * 1024, &layers, &mut stepper, 512);
+    let plan = stepper.plans().next().unwrap();
+    assert_eq!(sequence(&plan.graph), steps[0].sequence);
+    let Recorded { graph, program, layout, .. } = plan.clone();
+    let saved = Recorded { graph, program, layout, ..Recorded::default() };
+    let mut stepper = Stepper::default();
+    stepper.add(saved, steps[3].recompute_ns);
+    let (numbers, again) = train(13 * 1024, &layers, &mut stepper, 512);
+    assert_eq!(numbers, free(&layers));
+    assert!(again.iter().all(|step| step.guided && step.recompute_ns == steps[3].recompute_ns), "{again:#?}");
+}
