@@ -2,7 +2,7 @@
 //!
 //! `recompute_bench [NAME…] [@checkmate|@hammer|@PART]`: strategies to run, `best` by default, on the shared
 //! graphs, on 10,000 random graphs with judge and real bytes, or on the corpus graphs named so. Planning time is
-//! that of one thread.
+//! that of one thread. `ONLY=unet RATIOS=0.7,0.6 EFFORT=3` in the environment narrow the shared graphs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
 use std::path::Path;
@@ -101,7 +101,13 @@ const RATIOS: [f64; 8] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2];
 
 fn ratios(graph: &Graph, strategy: &dyn Recompute, best: [f64; 8]) {
     let device = device(1);
-    let context = Context::new(&device);
+    let setting = |name: &str| std::env::var(name).ok();
+    let effort = setting("EFFORT").and_then(|text| text.parse().ok()).unwrap_or(1);
+    let context = Context { effort, ..Context::new(&device) };
+    let only = setting("ONLY");
+    if only.as_ref().is_some_and(|only| !graph.name().contains(only)) {
+        return;
+    }
     let order: Vec<OpId> = graph.op_ids().collect();
     let started = cpu();
     let task = Task::new(graph, &order, InPlace::May, false, &context);
@@ -109,7 +115,11 @@ fn ratios(graph: &Graph, strategy: &dyn Recompute, best: [f64; 8]) {
     let (base, peak) = (task.base_time().as_secs_f64(), task.reference());
     println!("\n{} · {} ops · {} · task {made:.0?}", graph.name(), graph.op_count(), strategy.info().name);
     println!("ratio   overhead      bound   best greedy of the notes   planning");
+    let wanted = setting("RATIOS");
     for (ratio, greedy) in RATIOS.into_iter().zip(best) {
+        if wanted.as_ref().is_some_and(|text| !text.split(',').any(|part| part.parse() == Ok(ratio))) {
+            continue;
+        }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
         let budget = Bytes((peak.0 as f64 * ratio) as u64);
         let started = cpu();
@@ -120,9 +130,12 @@ fn ratios(graph: &Graph, strategy: &dyn Recompute, best: [f64; 8]) {
             Ok(front) => {
                 let first = &front.points[0];
                 let overhead = first.cost.time.as_secs_f64() / base;
+                let proved = if front.proved { "  proved" } else { "" };
                 let mark = if overhead > greedy + 5e-5 { "  WORSE" } else { "" };
                 let bound = front.bound.as_secs_f64() / base;
-                println!("{ratio:.1}     {overhead:.4}     {bound:.4}     {notes:>8}     {took:>8.0?}{mark}");
+                println!(
+                    "{ratio:.1}     {overhead:.4}     {bound:.4}     {notes:>8}     {took:>8.0?}{mark}{proved}"
+                );
             }
             Err(fail) => {
                 let needed = fail.needed.ratio(peak);

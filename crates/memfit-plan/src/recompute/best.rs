@@ -7,13 +7,12 @@
 //! changes × positions)). Ties go to what was found first. Wrong choice where a proof of optimality is wanted:
 //! `checkmate.rs`.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::Bytes;
 
-use super::greedy::{self, SCORES};
+use super::climb::{Work, climb};
 use super::ladder::ladder;
 use super::rebuild::by_bytes;
-use super::search::{Effort, HOT, MILD, Search, WARM};
-use super::task::{bytes, signed};
+use super::task::signed;
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
 use crate::{Context, Info};
 
@@ -53,84 +52,6 @@ impl Recompute for Best {
             );
         }
         front.within(task, budget, bound::extra(task, budget))
-    }
-}
-
-/// How much work a rung gets.
-struct Work {
-    scores: usize,
-    changes: usize,
-}
-
-impl Work {
-    fn new(task: &Task<'_>, effort: u32) -> Work {
-        let nodes = task.nodes();
-        // One change costs about as much as there are positions between two uses; small tasks need few.
-        let more = nodes.clamp(200, 800);
-        let changes =
-            (30_000 * more / (nodes + 50)).min((16 * nodes * nodes).max(2000)) * effort.max(1) as usize;
-        Work { scores: if nodes > 1500 { 3 } else { SCORES.len() }, changes }
-    }
-
-    /// Most of the work goes where people's budgets are.
-    fn changes(&self, round: bool) -> usize {
-        if round { self.changes } else { self.changes / 12 }
-    }
-}
-
-/// Adds to `front` what greedy runs and local search find within `target`.
-fn climb(
-    task: &Task<'_>,
-    target: i64,
-    changes: usize,
-    scores: usize,
-    seed: u64,
-    context: &Context<'_>,
-    front: &mut Front,
-) {
-    let limit = target - task.constant;
-    for &score in &SCORES[..scores] {
-        if let Some(schedule) = greedy::run(task, limit, score, 4, context.stop) {
-            front.add_schedule(task, schedule);
-        }
-    }
-    // Three rounds: from scratch, to be free of what greedy runs have in common; then twice from the best.
-    for (round, (heat, part)) in [(HOT, 0.5), (MILD, 0.3), (WARM, 0.2)].into_iter().enumerate() {
-        let seed = seed.wrapping_add(1000 * round as u64);
-        if (context.stop)() {
-            break;
-        }
-        let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else { return };
-        let least = task.base_time() + bound::extra(task, bytes(target));
-        let mut best = start.cost.time;
-        let mut share = 1.0;
-        if start.cost.peak > bytes(target) {
-            best = Nanos(u64::MAX);
-        } else if best <= least {
-            return; // Nothing is faster.
-        } else {
-            // Work goes where there is something to gain: all of it for half a percent.
-            let gap = best.as_secs_f64() / least.as_secs_f64() - 1.0;
-            share = (gap / 0.005).clamp(0.25, 1.6);
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
-        let changes = (changes as f64 * share * part) as usize;
-        let start = if round == 0 { Schedule::plain(task) } else { start.schedule.clone() };
-        let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
-        let mut found = None;
-        let effort = Effort { changes, heat, stop: context.stop };
-        search.anneal(effort, best.0, |state| found = Some(state.schedule()));
-        match found {
-            Some(schedule) => {
-                if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
-                    search.prune();
-                    search.polish(changes / 4);
-                    front.add_schedule(task, search.state.schedule());
-                }
-            }
-            // What came closest is where the next one starts from.
-            None => front.add_schedule(task, search.state.schedule()),
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Source: Jain et al., "Checkmate" (MLSys 2020, arXiv:1910.02653), §4 and §5; frees in the tight form of
 //! POET (Patil et al., ICML 2022). We differ: values rather than ops are kept, so ops may have several
-//! outputs; what one op needs is checked before any solver starts; greedy runs give the solver the time it
-//! must beat, and where it can't, they are proved. Guarantee: the fastest schedule with this order of first
+//! outputs; what one op needs is checked before any solver starts; greedy runs and local search give the solver
+//! the time it must beat, and where it can't, they are proved. Guarantee: the fastest schedule with this order of first
 //! runs, one run of a node in each stage and no use of permitted in-place pairs. O(n × operands) variables;
 //! a pure-Rust solver takes tens of ops, with feature `highs` some hundreds. `checkmate-lp` keeps values by
 //! thresholds on the relaxation (§5.2): no guarantee, and it collapses at tight budgets. Where no
@@ -11,7 +11,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::greedy::{self, SCORES};
+use super::climb::{Work, climb};
 use super::model::{self, Answer};
 use super::task::signed;
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task};
@@ -27,7 +27,8 @@ pub struct CheckmateLp;
 
 const SOURCE: &str = "Jain et al., MLSys 2020, arXiv:1910.02653";
 
-/// Greedy runs for `budget`, and what the solver must beat; or why there is nothing for a solver to do.
+/// What greedy runs and local search find for `budget`, which the solver must beat; or why there is nothing for a
+/// solver to do.
 fn start(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<(Front, bool), Infeasible> {
     let mut front = Front::default();
     front.add_schedule(task, Schedule::plain(task));
@@ -37,11 +38,8 @@ fn start(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<(Front
     if front.fastest(budget).is_some() {
         return Ok((front, false)); // Nothing must run again.
     }
-    for score in SCORES {
-        if let Some(schedule) = greedy::run(task, signed(budget) - task.constant, score, 4, context.stop) {
-            front.add_schedule(task, schedule);
-        }
-    }
+    let work = Work::new(task, context.effort);
+    climb(task, signed(budget), work.changes(true), work.scores, context.seed, context, &mut front);
     Ok((front, true))
 }
 
@@ -59,6 +57,11 @@ fn too_much(task: &Task<'_>) -> Option<String> {
             "the integer programme of {nodes} ops has {variables} variables, the solver takes {most}{more}"
         )
     })
+}
+
+/// How long a solver with a clock may take.
+fn seconds(context: &Context<'_>) -> u32 {
+    context.effort.max(1).saturating_mul(600)
 }
 
 fn finish(
@@ -90,7 +93,7 @@ impl Recompute for Checkmate {
         let limit = signed(budget) - task.constant - task.snapshots;
         // Without permitted takeovers the programme counts exactly what a schedule holds.
         let exact = task.snapshots == 0 && (0..task.nodes()).all(|node| task.takes.row(node).is_empty());
-        match model::solve(task, limit, known, false) {
+        match model::solve(task, limit, known, false, seconds(context)) {
             Answer::Solved { runs, time, .. } => {
                 let stages = runs.iter().map(|row| row.iter().map(|&run| run > 0.5).collect::<Vec<bool>>());
                 let runs = stages.flat_map(|row| {
@@ -142,7 +145,7 @@ impl Recompute for CheckmateLp {
             if (context.stop)() {
                 break;
             }
-            match model::solve(task, limit, None, true) {
+            match model::solve(task, limit, None, true, seconds(context)) {
                 Answer::Solved { keeps, .. } => {
                     for tenth in 1..20 {
                         let threshold = f64::from(tenth) / 20.0;

@@ -9,6 +9,7 @@ mod bound;
 mod chain;
 mod checkmate;
 mod chen;
+mod climb;
 mod dtr;
 mod fit;
 mod greedy;

@@ -58,6 +58,22 @@ pub(super) fn can_say(task: &Task<'_>) -> bool {
     (0..task.size.len()).all(|value| task.size[value] == 0 || task.eater[value] == NONE)
 }
 
+/// By node before `stage`: whether running it again in that stage or later can serve anything.
+fn useful(task: &Task<'_>, stage: usize) -> Vec<bool> {
+    let mut useful = vec![false; stage];
+    for node in (0..stage).rev() {
+        useful[node] = task.repeats[node]
+            && task.writes.row(node).iter().any(|&value| wanted(task, stage, value as usize, &useful));
+    }
+    useful
+}
+
+/// Whether somebody may read `value` in `stage` or later.
+fn wanted(task: &Task<'_>, stage: usize, value: usize, useful: &[bool]) -> bool {
+    let mut readers = task.readers.row(value).iter().map(|&reader| reader as usize);
+    task.kept[value] || readers.any(|reader| reader >= stage || useful[reader])
+}
+
 struct Model<'t, 'g> {
     task: &'t Task<'g>,
     vars: ProblemVariables,
@@ -69,9 +85,28 @@ struct Model<'t, 'g> {
     keeps: Vec<Vec<Term>>,
 }
 
-/// Solves the programme of `task` with `limit` bytes beside the constant; with `below`, for a time of later
-/// runs of at most that. `relaxed`: its linear relaxation.
-pub(super) fn solve(task: &Task<'_>, limit: i64, below: Option<u64>, relaxed: bool) -> Answer {
+/// What all times of later runs are multiples of.
+fn grain(task: &Task<'_>) -> u64 {
+    let divide = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let again = (0..task.nodes()).filter(|&node| task.repeats[node]).map(|node| task.cost_again[node]);
+    again.fold(0, divide).max(1)
+}
+
+/// Solves the programme of `task` with `limit` bytes beside the constant; with `known`, for less time in later
+/// runs than that. `relaxed`: its linear relaxation. A solver that has the choice stops after `seconds`.
+pub(super) fn solve(
+    task: &Task<'_>,
+    limit: i64,
+    known: Option<u64>,
+    relaxed: bool,
+    #[cfg_attr(not(feature = "highs"), allow(unused_variables, reason = "for the other solver"))]
+    seconds: u32,
+) -> Answer {
     let mut model = Model {
         task,
         vars: ProblemVariables::new(),
@@ -93,13 +128,15 @@ pub(super) fn solve(task: &Task<'_>, limit: i64, below: Option<u64>, relaxed: bo
         }
     }
     let Model { vars, mut rows, runs, keeps, .. } = model;
-    if let Some(below) = below {
-        rows.push(constraint!(time.clone() <= below as f64 / scale));
+    if let Some(known) = known {
+        // Half a grain is far from both what is known and what is better, whatever the solver's tolerance.
+        rows.push(constraint!(time.clone() <= (known as f64 - grain(task) as f64 / 2.0) / scale));
     }
     let objective = time.clone();
     let problem = vars.minimise(time);
     #[cfg(feature = "highs")]
-    let mut problem = problem.using(good_lp::solvers::highs::highs).set_time_limit(600.0).set_threads(1);
+    let mut problem =
+        problem.using(good_lp::solvers::highs::highs).set_time_limit(f64::from(seconds)).set_threads(1);
     #[cfg(not(feature = "highs"))]
     let mut problem = problem.using(good_lp::solvers::microlp::microlp);
     for row in rows {
@@ -127,11 +164,12 @@ impl Model<'_, '_> {
     fn build(&mut self) {
         let task = self.task;
         let nodes = task.nodes();
+        let useful: Vec<Vec<bool>> = (0..nodes).map(|stage| useful(task, stage)).collect();
         for stage in 0..nodes {
             let runs = (0..=stage).map(|node| {
                 if node == stage {
                     Term::Known(1.0)
-                } else if task.repeats[node] {
+                } else if task.repeats[node] && useful[stage][node] {
                     self.unit(true)
                 } else {
                     Term::Known(0.0)
@@ -147,7 +185,9 @@ impl Model<'_, '_> {
                     Term::Known(1.0)
                 } else if stage == nodes {
                     Term::Known(if task.kept[value] { 1.0 } else { 0.0 })
-                } else if maker == NONE || (maker as usize) < stage {
+                } else if (maker == NONE || (maker as usize) < stage)
+                    && wanted(task, stage, value, &useful[stage])
+                {
                     self.unit(true)
                 } else {
                     Term::Known(0.0)
