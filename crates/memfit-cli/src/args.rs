@@ -217,6 +217,19 @@ pub(crate) struct ReplayArgs {
     /// Device that the times of a graph's ops come from
     #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
     pub(crate) device: String,
+    /// Write the plan of `--mode planned` to this file (`.json` or `.json.zst`), for the step in the profile
+    #[arg(long, value_name = "PLAN", value_hint = ValueHint::FilePath, requires = "save_profile")]
+    pub(crate) save_plan: Option<PathBuf>,
+    /// Write the recorded step to this file (`.json` or `.json.zst`): a graph with the times of its ops
+    #[arg(long, value_name = "GRAPH", value_hint = ValueHint::FilePath, requires = "save_plan")]
+    pub(crate) save_profile: Option<PathBuf>,
+    /// Follow this plan of an earlier run instead of making one
+    #[arg(long, value_name = "PLAN", value_hint = ValueHint::FilePath, requires = "load_profile")]
+    #[arg(conflicts_with_all = ["mode", "save_plan"])]
+    pub(crate) load_plan: Option<PathBuf>,
+    /// The profile that belongs to `--load-plan`
+    #[arg(long, value_name = "GRAPH", value_hint = ValueHint::FilePath, requires = "load_plan")]
+    pub(crate) load_profile: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -412,6 +412,46 @@ fn every_policy_and_allocator_replays_a_graph() {
 }
 
 #[test]
+fn a_plan_is_saved_judged_and_followed_in_the_next_run() {
+    let scratch = Scratch::new("replay");
+    let (profile, plan) = (scratch.file("profile.json.zst"), scratch.file("plan.json"));
+    let run = |more: &[&str]| {
+        let args = [&["replay", GRAPH, "--budget", "floor+50%", "--json"], more].concat();
+        memfit(&args)
+    };
+    let save = ["--save-profile", &profile, "--save-plan", &plan];
+    let planned = run(&[&["--mode", "planned"], &save[..]].concat());
+    assert_eq!(code(&planned), 0, "{}", stderr(&planned));
+    assert!(object(&planned)["recompute_ns"].as_u64() > Some(0));
+    // The judge and the planner read both like any other plan and graph.
+    assert_eq!(code(&memfit(&["check", &plan, &profile])), 0);
+    assert_eq!(code(&memfit(&["explain", &profile])), 0);
+    let load = ["--load-profile", &profile, "--load-plan", &plan];
+    let loaded = object(&run(&load));
+    assert_eq!((&loaded["strategy"], &loaded["guided"]), (&"evict:loaded".into(), &true.into()));
+    for key in ["recompute_ns", "peak_bytes", "arena_bytes", "time_ns"] {
+        assert_eq!(loaded[key], object(&planned)[key], "{key}");
+    }
+    // Another step leaves the plan at its first op and goes on by itself.
+    let other =
+        memfit(&[&["replay", "corpus/graphs/vgg16-train-b256.json.zst", "--json"], &load[..]].concat());
+    assert_eq!((code(&other), &object(&other)["guided"]), (0, &false.into()), "{}", stderr(&other));
+    // Too small a budget, another graph, damaged files, a wrong plan, calls that make no sense.
+    let small = memfit(&[&["replay", GRAPH, "--budget", "1GiB"], &load[..]].concat());
+    assert_eq!(code(&small), 1, "{}", stderr(&small));
+    assert_eq!(code(&run(&["--load-profile", GRAPH, "--load-plan", &plan])), 4);
+    let text = std::fs::read_to_string(&plan).unwrap();
+    let cut = scratch.write("cut.json", &text[..text.len() / 2]);
+    assert_eq!(code(&run(&["--load-profile", &profile, "--load-plan", &cut])), 3);
+    assert_eq!(code(&run(&["--load-profile", &cut, "--load-plan", &plan])), 3);
+    let wrong = scratch.write("wrong.json", text.replacen("\"budget_bytes\": 1", "\"budget_bytes\": ", 1));
+    assert_eq!(code(&run(&["--load-profile", &profile, "--load-plan", &wrong])), 6);
+    assert_eq!(code(&run(&save)), 2);
+    assert_eq!(code(&run(&["--load-plan", &plan])), 2);
+    assert_eq!(code(&run(&[&["--mode", "planned", "--allocator", "ideal"], &save[..]].concat())), 2);
+}
+
+#[test]
 fn explain_adds_up() {
     let found = object(&memfit(&["explain", GRAPH, "--json"]));
     let sum = |key: &str| -> u64 {
@@ -447,6 +487,7 @@ fn the_help_does_not_change_unnoticed() {
         "place",
         "compare",
         "sweep",
+        "replay",
         "export",
         "strategies",
         "doctor",

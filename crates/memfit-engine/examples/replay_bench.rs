@@ -48,7 +48,7 @@ fn main() {
 fn run(trace: &Trace, name: &str, budget: Bytes) -> ReplayReport {
     let ours = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
     match name {
-        "planned" => replay_planned(trace, ours, 1.0, &Effort::default()),
+        "planned" => replay_planned(trace, ours, 1.0, &Effort::default()).map(|(report, _)| report),
         "best" => replay(trace, ours, 1.0),
         _ => replay(trace, Settings::simulator(budget, name), 1.0),
     }

@@ -265,7 +265,8 @@ pub fn replay_guided(
     Ok(ReplayReport { outcome, base, stats: engine.stats(), guided: engine.is_guided() })
 }
 
-/// Plans `trace` as a step that has been recorded, and runs it guided by that plan.
+/// Plans `trace` as a step that has been recorded, and runs it guided by that plan, which comes along if there is
+/// one.
 ///
 /// # Errors
 ///
@@ -275,21 +276,18 @@ pub fn replay_planned(
     settings: Settings,
     limit: f64,
     effort: &Effort,
-) -> Result<ReplayReport, Fault> {
+) -> Result<(ReplayReport, Option<Recorded>), Fault> {
+    let stuck = |outcome: Outcome| {
+        let (base, stats) = (trace.base(), Stats::default());
+        (ReplayReport { outcome, base, stats, guided: false }, None)
+    };
     match offline::plan(trace, &settings, effort) {
-        Ok(planned) => replay_guided(trace, settings, limit, Some(planned.recorded)),
-        Err(fault @ Fault::NoRoom(_)) => Ok(ReplayReport {
-            outcome: Outcome::NoRoom(fault),
-            base: trace.base(),
-            stats: Stats::default(),
-            guided: false,
-        }),
-        Err(Fault::TooSlow(_)) => Ok(ReplayReport {
-            outcome: Outcome::Slow,
-            base: trace.base(),
-            stats: Stats::default(),
-            guided: false,
-        }),
+        Ok(planned) => {
+            let report = replay_guided(trace, settings, limit, Some(planned.recorded.clone()))?;
+            Ok((report, Some(planned.recorded)))
+        }
+        Err(fault @ Fault::NoRoom(_)) => Ok(stuck(Outcome::NoRoom(fault))),
+        Err(Fault::TooSlow(_)) => Ok(stuck(Outcome::Slow)),
         Err(fault) => Err(fault),
     }
 }

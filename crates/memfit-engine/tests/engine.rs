@@ -4,7 +4,7 @@
 mod common;
 
 use memfit_engine::replay::{Event, Trace, record, replay_guided};
-use memfit_engine::{Call, Dealloc, Engine, Fault, Output, Settings, TensorId, VirtualHost, Why, offline};
+use memfit_engine::{Call, Dealloc, Engine, Fault, Output, Settings, VirtualHost, Why, offline};
 use memfit_ir::{Bytes, Effect, Nanos, Role};
 use memfit_testkit::{Rng, graph};
 

@@ -31,6 +31,7 @@ pub mod input;
 pub mod objects;
 mod pipeline;
 mod placing;
+pub mod profile;
 mod replaying;
 mod sweep;
 

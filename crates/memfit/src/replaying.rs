@@ -1,12 +1,13 @@
 //! A recorded step, run again in virtual time by the online engine.
 
 use memfit_engine::offline::Effort;
-use memfit_engine::replay::{Base, Event, ReplayReport, Trace, replay, replay_planned};
-use memfit_engine::{Dealloc, Output, Settings, alloc, evict};
+use memfit_engine::replay::{Base, Event, ReplayReport, Trace, replay, replay_guided, replay_planned};
+use memfit_engine::{Dealloc, Output, Recorded, Settings, alloc, evict};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
 
 use crate::pipeline::unknown;
+use crate::profile::{self, Saved};
 use crate::{Budget, Device, Failure, Floor, input};
 
 /// What a replay is made of.
@@ -60,7 +61,7 @@ pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Res
 }
 
 /// What became of a replay.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Replayed {
     /// Bytes the engine was allowed.
     pub budget: Bytes,
@@ -68,17 +69,35 @@ pub struct Replayed {
     pub base: Base,
     /// What the engine did.
     pub report: ReplayReport,
+    settings: Settings,
+    /// The plan, if one was made.
+    recorded: Option<Recorded>,
 }
 
-/// Replays `recording`.
+impl Replayed {
+    /// The profile and the plan that was made, as files.
+    ///
+    /// # Errors
+    ///
+    /// As [`profile::save`]; [`Failure::Usage`] if nothing was planned.
+    pub fn save(&self, device: &Device) -> Result<Saved, Failure> {
+        match &self.recorded {
+            Some(recorded) => profile::save(recorded, &self.settings, device),
+            None => Err(Failure::usage("nothing was planned that could be saved", "plan: `--mode planned`")),
+        }
+    }
+}
+
+/// Replays `recording`; with `saved`, guided by that plan of an earlier run.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for unknown names. A lack of room is an outcome.
+/// [`Failure::Usage`] for unknown names; as [`profile::load`] for what was saved. A lack of room is an outcome.
 pub fn replay_recording(
     recording: &Recording,
     goal: &ReplayGoal,
     device: &Device,
+    saved: Option<&Saved>,
 ) -> Result<Replayed, Failure> {
     let base = recording.base;
     if matches!(goal.budget, Budget::AboveFloor(_)) && recording.floor.is_none() {
@@ -91,14 +110,18 @@ pub fn replay_recording(
     let budget = goal.budget.resolve(device, floor, base.peak);
     let settings = settings(goal, budget, recording.floor.is_some())?;
     let effort = Effort { seed: goal.seed, ..Effort::default() };
-    let ran = if goal.planned {
-        replay_planned(&recording.trace, settings, goal.limit, &effort)
-    } else {
-        replay(&recording.trace, settings, goal.limit)
+    let ran = match saved {
+        Some(saved) => {
+            let plan = profile::load(&saved.profile, &saved.plan, Some(budget))?;
+            let ran = replay_guided(&recording.trace, settings.clone(), goal.limit, Some(plan));
+            ran.map(|report| (report, None))
+        }
+        None if goal.planned => replay_planned(&recording.trace, settings.clone(), goal.limit, &effort),
+        None => replay(&recording.trace, settings.clone(), goal.limit).map(|report| (report, None)),
     };
-    let report =
+    let (report, recorded) =
         ran.map_err(|fault| Failure::usage(fault.to_string(), "the recording contradicts itself"))?;
-    Ok(Replayed { budget, base, report: ReplayReport { base, ..report } })
+    Ok(Replayed { budget, base, report: ReplayReport { base, ..report }, settings, recorded })
 }
 
 /// `addressed`: the recording's sizes are those of real buffers; a log counts bytes only.

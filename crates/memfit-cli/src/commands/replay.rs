@@ -1,7 +1,8 @@
 //! `memfit replay`: a recorded step under a budget, online, in virtual time.
 
 use memfit::engine::replay::Outcome;
-use memfit::{Budget, Nanos, ReplayGoal, Replayed, recording, replay_recording};
+use memfit::profile::Saved;
+use memfit::{Budget, Failure, Nanos, ReplayGoal, Replayed, recording, replay_recording};
 use serde_json::json;
 
 use crate::args::{Mode, ReplayArgs};
@@ -24,17 +25,31 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         limit: args.limit - 1.0,
         seed,
     };
+    let saved = match (&args.load_profile, &args.load_plan) {
+        (Some(profile), Some(plan)) => {
+            Some(Saved { profile: files::read(profile)?, plan: files::read(plan)? })
+        }
+        _ => None,
+    };
     let strategy = match args.mode {
+        _ if saved.is_some() => "evict:loaded".to_owned(),
         Mode::Online => format!("evict:{}", goal.evictor),
         Mode::Planned => "evict:planned".to_owned(),
     };
+    if args.save_plan.is_some() && !goal.planned {
+        return Err(Failure::usage("nothing is planned that could be saved", "plan: `--mode planned`").into());
+    }
     let started = std::time::Instant::now();
     let replayed = output.with_tools(|tools| {
         (tools.progress)("replay");
-        replay_recording(&recording, &goal, &device)
+        replay_recording(&recording, &goal, &device, saved.as_ref())
+    });
+    let replayed = replayed.map_err(|failure| match &args.load_plan {
+        Some(path) => files::about(path, failure),
+        None => failure.into(),
     })?;
     let seconds = started.elapsed().as_secs_f64();
-    let Replayed { budget, base, report } = &replayed;
+    let Replayed { budget, base, report, .. } = &replayed;
     let stuck = match &report.outcome {
         Outcome::Done => None,
         Outcome::NoRoom(fault) => Some(fault.to_string()),
@@ -47,6 +62,11 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         Outcome::NoRoom(_) => "infeasible",
         Outcome::Slow => "timeout",
     };
+    if let (Some(profile), Some(plan), None) = (&args.save_profile, &args.save_plan, &stuck) {
+        let saved = replayed.save(&device)?;
+        files::write(profile, &files::packed(profile, saved.profile))?;
+        files::write(plan, &files::packed(plan, saved.plan))?;
+    }
     let stats = &report.stats;
     let time = report.time();
     if output.json {
@@ -89,7 +109,11 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
             format!("{} runs, {} evictions", stats.recomputes, stats.evictions),
         ),
     ];
-    let guided = if report.guided { ", guided to the end" } else { "" };
+    let guided = match report.guided {
+        true => ", guided to the end",
+        false if saved.is_some() || goal.planned => ", left its plan where the step differs from it",
+        false => "",
+    };
     output.print(&format!(
         "{}{strategy}: {:+.2} %{guided}\n",
         table(&[], &[2], rows),

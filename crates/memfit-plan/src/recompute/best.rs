@@ -9,11 +9,7 @@
 
 use memfit_ir::Bytes;
 
-use super::climb::{Work, climb};
-use super::ladder::ladder;
-use super::rebuild::by_bytes;
-use super::task::signed;
-use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound};
+use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound, climb};
 use crate::{Context, Info};
 
 /// The default.
@@ -31,26 +27,7 @@ impl Recompute for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
-        for schedule in by_bytes(task, context.stop) {
-            front.add_schedule(task, schedule);
-        }
-        let work = Work::new(task, context.effort);
-        for (rung, &(target, round)) in ladder(task).iter().enumerate() {
-            if target > signed(budget) || (context.stop)() {
-                break;
-            }
-            climb(
-                task,
-                target,
-                work.changes(round),
-                work.scores,
-                context.seed ^ rung as u64,
-                context,
-                &mut front,
-            );
-        }
+        let front = climb::all(task, budget, context);
         front.within(task, budget, bound::extra(task, budget))
     }
 }

@@ -11,7 +11,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::climb::{Work, climb};
+use super::climb;
 use super::model::{self, Answer};
 use super::task::signed;
 use super::{Front, Infeasible, Point, Recompute, Schedule, Task};
@@ -38,8 +38,8 @@ fn start(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<(Front
     if front.fastest(budget).is_some() {
         return Ok((front, false)); // Nothing must run again.
     }
-    let work = Work::new(task, context.effort);
-    climb(task, signed(budget), work.changes(true), work.scores, context.seed, context, &mut front);
+    let mut front = climb::all(task, budget, context);
+    climb::onto(task, budget, context, &mut front);
     Ok((front, true))
 }
 

@@ -1,21 +1,23 @@
-//! One rung: greedy runs by many rules, then local search, towards one target.
+//! Greedy runs by many rules, then local search, towards one target or one after another of a ladder.
 
-use memfit_ir::Nanos;
+use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, SCORES};
+use super::ladder::ladder;
+use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
-use super::task::bytes;
+use super::task::{bytes, signed};
 use super::{Front, Schedule, Task, bound};
 use crate::Context;
 
 /// How much work a rung gets.
-pub(super) struct Work {
-    pub(super) scores: usize,
+struct Work {
+    scores: usize,
     changes: usize,
 }
 
 impl Work {
-    pub(super) fn new(task: &Task<'_>, effort: u32) -> Work {
+    fn new(task: &Task<'_>, effort: u32) -> Work {
         let nodes = task.nodes();
         // One change costs about as much as there are positions between two uses; small tasks need few.
         let more = nodes.clamp(200, 800);
@@ -25,13 +27,37 @@ impl Work {
     }
 
     /// Most of the work goes where people's budgets are.
-    pub(super) fn changes(&self, round: bool) -> usize {
+    fn changes(&self, round: bool) -> usize {
         if round { self.changes } else { self.changes / 12 }
     }
 }
 
+/// Adds what is found towards `budget` itself.
+pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front: &mut Front) {
+    let work = Work::new(task, context.effort);
+    climb(task, signed(budget), work.changes(true), work.scores, context.seed, context, front);
+}
+
+/// What is found on the ladder up to `budget`. A larger budget sees all that a smaller one saw.
+pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
+    let mut front = Front::default();
+    front.add_schedule(task, Schedule::plain(task));
+    for schedule in by_bytes(task, context.stop) {
+        front.add_schedule(task, schedule);
+    }
+    let work = Work::new(task, context.effort);
+    for (rung, &(target, round)) in ladder(task).iter().enumerate() {
+        if target > signed(budget) || (context.stop)() {
+            break;
+        }
+        let seed = context.seed ^ rung as u64;
+        climb(task, target, work.changes(round), work.scores, seed, context, &mut front);
+    }
+    front
+}
+
 /// Adds to `front` what greedy runs and local search find within `target`.
-pub(super) fn climb(
+fn climb(
     task: &Task<'_>,
     target: i64,
     changes: usize,

@@ -164,38 +164,31 @@ impl Model<'_, '_> {
     fn build(&mut self) {
         let task = self.task;
         let nodes = task.nodes();
-        let useful: Vec<Vec<bool>> = (0..nodes).map(|stage| useful(task, stage)).collect();
         for stage in 0..nodes {
-            let runs = (0..=stage).map(|node| {
-                if node == stage {
-                    Term::Known(1.0)
-                } else if task.repeats[node] && useful[stage][node] {
-                    self.unit(true)
-                } else {
-                    Term::Known(0.0)
-                }
+            let useful = useful(task, stage);
+            let runs = (0..=stage).map(|node| match node {
+                _ if node == stage => Term::Known(1.0),
+                _ if useful[node] => self.unit(true),
+                _ => Term::Known(0.0),
             });
             let runs = runs.collect();
             self.runs.push(runs);
-        }
-        for stage in 0..=nodes {
             let keeps = (0..task.size.len()).map(|value| {
                 let maker = task.maker[value];
                 if maker == NONE && (stage == 0 || task.size[value] == 0) {
-                    Term::Known(1.0)
-                } else if stage == nodes {
-                    Term::Known(if task.kept[value] { 1.0 } else { 0.0 })
-                } else if (maker == NONE || (maker as usize) < stage)
-                    && wanted(task, stage, value, &useful[stage])
-                {
-                    self.unit(true)
-                } else {
-                    Term::Known(0.0)
+                    return Term::Known(1.0);
                 }
+                let made = maker == NONE || (maker as usize) < stage;
+                if made && wanted(task, stage, value, &useful) { self.unit(true) } else { Term::Known(0.0) }
             });
             let keeps = keeps.collect();
             self.keeps.push(keeps);
         }
+        let last = (0..task.size.len()).map(|value| {
+            let there = task.kept[value] || (task.maker[value] == NONE && task.size[value] == 0);
+            Term::Known(if there { 1.0 } else { 0.0 })
+        });
+        self.keeps.push(last.collect());
         for stage in 1..=nodes {
             for value in 0..task.size.len() {
                 let maker = task.maker[value];

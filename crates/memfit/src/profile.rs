@@ -1,0 +1,87 @@
+//! What a run has learnt, for the next: the profile of a step (a graph with measured times) and its plan.
+//!
+//! Both are files that the rest of memfit reads: the profile is a graph like any other (`memfit plan`, `memfit
+//! explain`), and the judge checks the plan against it (`memfit check`). A loaded pair is judged before it guides
+//! anything.
+
+use memfit_engine::replay::Trace;
+use memfit_engine::{Recorded, Settings};
+use memfit_formats::graph_json;
+use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
+use memfit_ir::{Bytes, Limits, Nanos, Step, text};
+use memfit_plan::liveness::Profile;
+use memfit_verify::verify;
+
+use crate::{Device, Failure, Infeasible, check, input};
+
+/// A profile and a plan as files, not compressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The recorded step as a `memfit-graph/1` file.
+    pub profile: Vec<u8>,
+    /// How it is to be run as a `memfit-plan/1` file.
+    pub plan: Vec<u8>,
+}
+
+/// Writes `recorded`, which was planned with `settings` for `device`.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] if it has no addresses, since bytes were only counted; [`Failure::Bug`] if the judge refuses it.
+pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result<Saved, Failure> {
+    let Some(plan) = recorded.plan() else {
+        return Err(Failure::usage(
+            format!("a plan has addresses, and the allocator `{}` gives none", settings.allocator),
+            "use one that does: `--allocator best-fit`",
+        ));
+    };
+    let graph = &recorded.graph;
+    let limits = Limits { replays_random: true, ..Limits::arena(settings.budget, settings.align) };
+    let verified = verify(graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
+        pass: "evict:planned".to_owned(),
+        rejected,
+        replay: text::print(Some(&limits), Some(graph), Some(&plan)),
+    })?;
+    let time = plan.program.steps.iter().map(|step| match step {
+        Step::Compute(compute) => device.time(&graph.op(compute.op)),
+        _ => Nanos::ZERO,
+    });
+    let header = PlanHeader {
+        graph_name: graph.name().to_owned(),
+        strategy: "evict:planned".to_owned(),
+        device: device.name.clone(),
+        align: settings.align,
+        budget: settings.budget,
+        banks: limits.banks,
+        host_budget: limits.host,
+        replays_random: limits.replays_random,
+        lossy: limits.lossy,
+        lanes: limits.lanes,
+        peak: verified.peak().round_up(settings.align),
+        live_peak: Profile::of(&plan.program, settings.align).peak().0,
+        time: time.sum(),
+        seed: settings.options.seed,
+        generator: concat!("memfit ", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    let plan = plan_json::write(&PlanFile { header, plan });
+    Ok(Saved { profile: graph_json::write(graph), plan })
+}
+
+/// Reads what [`save`] wrote, plain or compressed, and has the judge read it.
+///
+/// # Errors
+///
+/// [`Failure::Input`] for damaged files, [`Failure::OtherGraph`] if the plan is not for this profile,
+/// [`Failure::Infeasible`] if it was made for more than `budget`, [`Failure::Rejected`] if it is wrong.
+pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<Recorded, Failure> {
+    let graph = input::graph(profile, &Default::default())?;
+    let (file, verified) = check(plan, &graph, None)?;
+    let peak = verified.peak();
+    if let Some(budget) = budget.filter(|&budget| budget < peak) {
+        let (needed, floor) = (peak, peak);
+        let infeasible = Infeasible { budget, needed, floor, proved: false, witness: None };
+        return Err(Failure::Infeasible(Box::new(infeasible)));
+    }
+    let trace = Trace::of_graph(&graph, |op| graph.op(op).time.unwrap_or_default());
+    Ok(Recorded { graph, program: file.plan.program, layout: Some(file.plan.layout), trace })
+}
