@@ -90,6 +90,19 @@ impl Dealloc {
     }
 }
 
+/// What becomes of a tensor's bytes at the release of one reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They stay: the program holds them otherwise, or has pinned them.
+    Held,
+    /// They may go: they can be computed again.
+    Repeatable,
+    /// They stay: they can't be computed again, and others may have to be computed from them.
+    Needed,
+    /// They go: nothing can need them.
+    Free,
+}
+
 /// How evicted inputs are brought back: always depth first, over a stack that is a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Regeneration {

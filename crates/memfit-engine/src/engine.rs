@@ -172,6 +172,11 @@ impl<'a, H: Host> Engine<'a, H> {
         Stats { evaluations: self.evictor.evaluations(), ..self.stats }
     }
 
+    /// Counts [`Stats::peak`] anew, from what is in use now.
+    pub fn reset_peak(&mut self) {
+        self.stats.peak = self.stats.used;
+    }
+
     /// Brings in a tensor that no op makes: it stays until it's deleted and nothing needs it.
     ///
     /// # Errors

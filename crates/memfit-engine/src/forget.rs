@@ -1,6 +1,6 @@
 //! Giving up: releases, real deletion, banishment, and versions that are overwritten for good.
 
-use crate::call::{Dealloc, Output, TensorId};
+use crate::call::{Dealloc, Fate, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
@@ -143,6 +143,28 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
+    /// [`Engine::detach`], if all that `record` makes is there to stay. True if it went.
+    fn detach_if_kept(&mut self, record: u32) -> bool {
+        let stays = |&written: &u32| {
+            written == NONE
+                || (self.state.tensor(written).defined
+                    && !self.state.storage(self.state.storage_of(written)).evictable)
+        };
+        let kept = record != NONE && self.state.record(record).writes.iter().all(stays);
+        if kept {
+            self.detach(record);
+        }
+        kept
+    }
+
+    /// Detaches the records of the tensors of `storage`, which is kept, as far as nothing else needs them.
+    fn detach_kept(&mut self, storage: u32) {
+        let mut at = 0;
+        while let Some(&tensor) = self.state.storage(storage).tensors.get(at) {
+            at = if self.detach_if_kept(self.state.tensor(tensor).record) { 0 } else { at + 1 };
+        }
+    }
+
     /// Takes back a call that failed.
     pub(crate) fn strike(&mut self, record: u32) {
         for at in 0..self.state.record(record).writes.len() {
@@ -202,6 +224,7 @@ impl<H: Host> Engine<'_, H> {
     fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];
         let mut seen = vec![storage];
+        let mut kept = Vec::new();
         while let Some(lost) = work.pop() {
             let children: Vec<u32> = self.state.children(lost).collect();
             let mut gone = Vec::new();
@@ -209,6 +232,7 @@ impl<H: Host> Engine<'_, H> {
                 let this = self.state.storage(child);
                 if this.resident {
                     self.keep(child);
+                    kept.push(child);
                 } else if !self.made_by(child, by) {
                     gone.push(child);
                 }
@@ -223,13 +247,41 @@ impl<H: Host> Engine<'_, H> {
                         }
                     }
                     self.keep(child);
+                    kept.push(child);
                 } else if !seen.contains(&child) {
                     seen.push(child);
                     work.push(child);
                 }
             }
         }
+        // What is kept needs its past no more: the sources that only it was computed from may go.
+        if self.settings.forget {
+            for child in kept {
+                if self.state.storage(child).alive && !self.made_by(child, by) {
+                    self.detach_kept(child);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// What would become of the bytes of `tensor` if the program gave up one reference to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn fate(&self, tensor: TensorId) -> Result<Fate, Fault> {
+        self.known(tensor)?;
+        let this = self.state.storage(self.state.storage_of(tensor.0));
+        Ok(if this.held > 1 || this.locks > 0 {
+            Fate::Held
+        } else if this.evictable {
+            Fate::Repeatable
+        } else if this.tensors.iter().any(|&tensor| self.state.tensor(tensor).users > 0) {
+            Fate::Needed
+        } else {
+            Fate::Free
+        })
     }
 
     fn made_by(&self, storage: u32, record: u32) -> bool {

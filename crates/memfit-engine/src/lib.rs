@@ -45,7 +45,7 @@ mod snapshots;
 mod state;
 pub mod stepping;
 
-pub use call::{Call, Dealloc, Output, Regeneration, TensorId};
+pub use call::{Call, Dealloc, Fate, Output, Regeneration, TensorId};
 pub use engine::{Engine, Settings, Stats};
 pub use fault::{Fault, Holding, NoRoom, Why};
 pub use host::{Block, Host, HostError, Run, VirtualHost};

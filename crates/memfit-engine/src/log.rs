@@ -293,6 +293,32 @@ impl Log {
 }
 
 impl<H: Host> Engine<'_, H> {
+    /// Forgets the past: what the program holds is brought back, within the budget, and becomes a source.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back; then nothing is forgotten.
+    pub fn cut(&mut self) -> Result<(), Fault> {
+        let held = self.restore_held()?;
+        for &tensor in &held {
+            let storage = self.state.storage_of(tensor);
+            self.keep(storage);
+        }
+        // A record that goes may take others along.
+        for tensor in 0..self.state.tensors.len() {
+            let this = &self.state.tensors[tensor];
+            if this.alive && this.record != NONE {
+                self.detach(this.record);
+            }
+        }
+        for tensor in 0..self.state.tensors.len() {
+            if self.state.tensors[tensor].alive {
+                self.collect(next_index(tensor));
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
     ///
     /// # Errors
@@ -300,26 +326,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back.
     pub fn begin_step(&mut self) -> Result<(), Fault> {
         self.log = None;
-        let held = self.restore_held()?;
-        let records: Vec<u32> = {
-            let mut records: Vec<u32> =
-                self.state.tensors.iter().filter(|t| t.alive).map(|t| t.record).collect();
-            records.sort_unstable();
-            records.dedup();
-            records.into_iter().filter(|&record| record != NONE).collect()
-        };
-        for &tensor in &held {
-            let storage = self.state.storage_of(tensor);
-            self.keep(storage);
-        }
-        for record in records {
-            self.detach(record);
-        }
-        for tensor in 0..self.state.tensors.len() {
-            if self.state.tensors[tensor].alive {
-                self.collect(next_index(tensor));
-            }
-        }
+        self.cut()?;
         let mut log = Log::default();
         for tensor in 0..self.state.tensors.len() {
             if self.state.tensors[tensor].alive {

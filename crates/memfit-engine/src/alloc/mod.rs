@@ -10,7 +10,7 @@ pub use crate::evict::Info;
 use memfit_ir::Bytes;
 
 /// Hands out byte ranges of one arena.
-pub trait Allocator {
+pub trait Allocator: Send {
     /// A range of at least `size` bytes, by its offset; `None` if there is none.
     fn allocate(&mut self, size: u64) -> Option<u64>;
 

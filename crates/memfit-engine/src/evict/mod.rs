@@ -64,7 +64,7 @@ pub struct Ask<'a> {
 }
 
 /// A policy. The hooks keep its own tables; all have a default that does nothing.
-pub trait Evictor {
+pub trait Evictor: Send {
     /// Appends to `victims` what is to go; the engine asks again while it isn't enough. Nothing: no candidate.
     fn choose(&mut self, state: &State, ask: &Ask<'_>, victims: &mut Vec<u32>);
 
