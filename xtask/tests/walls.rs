@@ -19,7 +19,8 @@ const WALLS: &[(&str, &[&str])] = &[
         "memfit",
         &["memfit-ir", "memfit-verify", "memfit-sim", "memfit-engine", "memfit-plan", "memfit-formats"],
     ),
-    ("memfit-cli", &["memfit"]),
+    ("memfit-burn", &["memfit"]),
+    ("memfit-cli", &["memfit", "memfit-burn"]),
     ("memfit-py", &["memfit"]),
     ("memfit-testkit", &["memfit-ir", "memfit-sim", "memfit-verify"]),
 ];

@@ -1,0 +1,69 @@
+//! What a training program may ask for.
+
+use memfit::Bytes;
+
+use crate::meter::Meter;
+
+/// The most bytes that the tensors of a device may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(Bytes);
+
+impl Budget {
+    /// No limit: memfit only counts.
+    pub const UNLIMITED: Budget = Budget(Bytes(1 << 62));
+
+    /// That many bytes.
+    #[must_use]
+    pub const fn of(bytes: u64) -> Budget {
+        Budget(Bytes(bytes))
+    }
+
+    /// That many MiB.
+    #[must_use]
+    pub const fn mib(mib: u64) -> Budget {
+        Budget(Bytes(mib << 20))
+    }
+
+    /// That many GiB.
+    #[must_use]
+    pub const fn gib(gib: u64) -> Budget {
+        Budget(Bytes(gib << 30))
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> Bytes {
+        self.0
+    }
+}
+
+/// When decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// While the step runs.
+    #[default]
+    Online,
+    /// The second step is recorded and planned, and the ones after it follow the plan. Needs [`crate::step`].
+    Planned,
+}
+
+/// All there is to say to [`crate::enable_with`].
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The limit.
+    pub budget: Budget,
+    /// When decisions are made.
+    pub mode: Mode,
+    /// Whether each step is recorded, for [`crate::take_recorded`].
+    pub record: bool,
+    /// For everything drawn at random in planning.
+    pub seed: u64,
+    /// Counts what the backend takes for itself while an op runs.
+    pub meter: Option<Meter>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { budget: Budget::UNLIMITED, mode: Mode::Online, record: false, seed: 0, meter: None }
+    }
+}

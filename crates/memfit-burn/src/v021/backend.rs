@@ -1,0 +1,99 @@
+//! What memfit needs to know of a backend beyond its IR: which tensors share bytes, and how numbers are drawn.
+
+use burn_backend::{DType, TensorData};
+use burn_flex::{Flex, FlexDevice, FlexTensor};
+use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr};
+
+/// A Burn backend that memfit can run.
+pub trait Backend: BackendIr {
+    /// What decides whether an op on a tensor makes a view: its strides.
+    type Layout: Send + 'static;
+
+    /// Whether random numbers are drawn by memfit, from the stream that this backend itself would have drawn from.
+    /// Else each random op has a seed of its own, which is replayed.
+    const HOST_DRAWS: bool;
+
+    /// The address of the bytes behind `handle`, whatever names that address; `None` if it can't be known.
+    fn address(handle: &Self::Handle) -> Option<usize>;
+
+    /// The strides of `handle`.
+    fn layout(handle: &Self::Handle) -> Self::Layout;
+
+    /// Whether the output of `op` will share the bytes of its first input, which is laid out as `input`.
+    fn shares(op: &OperationIr, input: &Self::Layout) -> bool;
+}
+
+/// A device of which the backend can be inferred.
+pub trait Device: burn_backend::DeviceOps {
+    /// Its backend.
+    type Backend: Backend<Device = Self>;
+}
+
+impl Device for FlexDevice {
+    type Backend = Flex;
+}
+
+/// The base op in `op`, for any kind of element.
+pub(crate) fn base(op: &OperationIr) -> Option<&BaseOperationIr> {
+    match op {
+        OperationIr::BaseFloat(base) | OperationIr::BaseInt(base) | OperationIr::BaseBool(base) => Some(base),
+        _ => None,
+    }
+}
+
+fn flex(handle: &HandleKind<Flex>) -> Option<&FlexTensor> {
+    match handle {
+        HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => Some(tensor),
+        HandleKind::Quantized(_) => None,
+    }
+}
+
+impl Backend for Flex {
+    /// Whether it is contiguous and starts where its buffer starts.
+    type Layout = bool;
+
+    const HOST_DRAWS: bool = true;
+
+    fn address(handle: &Self::Handle) -> Option<usize> {
+        // The first byte of the buffer, not of the tensor: all views of a buffer have it in common.
+        flex(handle).map(|tensor| tensor.bytes().as_ptr().addr())
+    }
+
+    fn layout(handle: &Self::Handle) -> bool {
+        flex(handle).is_some_and(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
+    }
+
+    fn shares(op: &OperationIr, input: &bool) -> bool {
+        match base(op) {
+            Some(BaseOperationIr::Reshape(_)) => *input,
+            Some(
+                BaseOperationIr::SwapDims(_)
+                | BaseOperationIr::Permute(_)
+                | BaseOperationIr::Flip(_)
+                | BaseOperationIr::Expand(_)
+                | BaseOperationIr::Unfold(_),
+            ) => true,
+            Some(BaseOperationIr::Slice(slice)) => slice.ranges.iter().all(|range| range.step > 0),
+            Some(BaseOperationIr::Cast(cast)) => cast.input.dtype == cast.out.dtype,
+            Some(BaseOperationIr::RepeatDim(repeat)) => repeat.times == 1,
+            _ => false,
+        }
+    }
+}
+
+/// A copy of the bytes behind `handle`, in memory of its own.
+pub(crate) fn copy<B: Backend>(
+    handle: B::Handle,
+    shape: burn_backend::Shape,
+    dtype: DType,
+) -> Option<TensorData> {
+    let tensor = burn_ir::TensorHandle { handle, shape };
+    let data = if dtype.is_float() {
+        burn_backend::read_sync(B::float_into_data(B::float_tensor(tensor)))
+    } else if dtype.is_int() {
+        burn_backend::read_sync(B::int_into_data(B::int_tensor(tensor)))
+    } else {
+        burn_backend::read_sync(B::bool_into_data(B::bool_tensor(tensor)))
+    };
+    data.ok()
+}

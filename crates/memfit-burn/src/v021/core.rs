@@ -1,0 +1,299 @@
+//! From Burn's operations to the engine's calls.
+
+use std::collections::HashMap;
+use std::thread::ThreadId;
+
+use burn_backend::{DType, ExecutionError, TensorData};
+use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
+use burn_router::RunnerClient as _;
+use burn_std::future::DynFut;
+use memfit::engine::{Call, Engine, Fate, Fault, Output, Settings, TensorId};
+use memfit::ir::{Effect, Role};
+use memfit::{Bytes, Nanos};
+
+use super::backend::Backend;
+use super::host::{BurnHost, Pending};
+use super::ops;
+use super::steps::Steps;
+use crate::settings::Options;
+
+/// A tensor that the program holds.
+#[derive(Clone, Copy)]
+struct Known {
+    tensor: TensorId,
+    /// Whether it was filled from nothing, and nothing has been written over it.
+    created: bool,
+    /// Whether an op has read it.
+    read: bool,
+}
+
+/// Everything that belongs to one device.
+pub(super) struct Core<B: Backend> {
+    pub(super) engine: Engine<'static, BurnHost<B>>,
+    pub(super) steps: Steps,
+    pub(super) options: Options,
+    pub(super) fault: Option<Fault>,
+    tensors: HashMap<BurnId, Known>,
+    thread: Option<ThreadId>,
+    kind: String,
+    made: Vec<TensorId>,
+}
+
+/// How an op is to run.
+struct Shape {
+    outputs: Vec<Output>,
+    effect: Effect,
+    /// Tensors that end with it, each once, and whether their bytes may be overwritten.
+    dying: Vec<(BurnId, TensorId, bool)>,
+    /// Made to stay: the output of an update.
+    update: Option<BurnId>,
+}
+
+pub(super) fn settings(options: &Options) -> Settings {
+    Settings {
+        // The backend's allocator chooses addresses: here bytes are counted.
+        align: Bytes(1),
+        allocator: "ideal".to_owned(),
+        ..Settings::new(options.budget.bytes())
+    }
+}
+
+impl<B: Backend> Core<B> {
+    pub(super) fn new(device: B::Device, options: Options) -> Result<Core<B>, Fault> {
+        let mut host = BurnHost::new(device);
+        host.meter = options.meter;
+        Ok(Core {
+            engine: Engine::new(host, settings(&options))?,
+            steps: Steps::default(),
+            options,
+            fault: None,
+            tensors: HashMap::new(),
+            thread: None,
+            kind: String::new(),
+            made: Vec::new(),
+        })
+    }
+
+    /// Tensors that the program holds.
+    pub(super) fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Refuses a second thread: a tensor's last use and its end could overtake each other.
+    fn same_thread(&mut self) -> Result<(), Fault> {
+        let here = std::thread::current().id();
+        if *self.thread.get_or_insert(here) == here {
+            return Ok(());
+        }
+        Err(Fault::BadCall(
+            "memfit's tensors belong to the thread that made the first of them on their device; \
+             train on one thread for each device"
+                .to_owned(),
+        ))
+    }
+
+    fn known(&self, tensor: &TensorIr) -> Result<Known, Fault> {
+        let known = self.tensors.get(&tensor.id).copied();
+        known.ok_or_else(|| Fault::BadCall(format!("tensor `{}` does not exist", tensor.id)))
+    }
+
+    /// Brings `data` in under the name `id`.
+    pub(super) fn put(&mut self, id: BurnId, data: TensorData) -> Result<(), Fault> {
+        self.same_thread()?;
+        if let DType::QFloat(_) = data.dtype {
+            return Err(Fault::BadCall("quantized tensors are not supported".to_owned()));
+        }
+        let shape = data.shape.clone();
+        let tensor = TensorIr { id, shape, dtype: data.dtype, status: TensorStatus::ReadOnly };
+        self.put_with(&tensor, |host| host.runner.register_tensor_data_id(id, data))
+    }
+
+    /// Brings in a tensor whose handle `register` makes.
+    pub(super) fn put_with(
+        &mut self,
+        tensor: &TensorIr,
+        register: impl FnOnce(&mut BurnHost<B>),
+    ) -> Result<(), Fault> {
+        let made = self.engine.put(Bytes(ops::bytes(tensor).max(1)), Role::Input)?;
+        register(&mut self.engine.host);
+        if let Some(block) = self.engine.block_of(made) {
+            self.engine.host.hold(block.storage, tensor);
+        }
+        self.tensors.insert(tensor.id, Known { tensor: made, created: false, read: false });
+        Ok(())
+    }
+
+    /// Runs `op`, or ends a tensor.
+    pub(super) fn register(&mut self, op: OperationIr) -> Result<(), Fault> {
+        match &op {
+            OperationIr::Drop(tensor) => return self.end(tensor.id),
+            // Says that a tensor has been brought in, which is known.
+            OperationIr::Init(_) => return Ok(()),
+            _ => {}
+        }
+        let ran = self.same_thread().and_then(|()| self.run(&op));
+        if ran.is_err() {
+            for tensor in op.inputs().filter(|tensor| tensor.status == TensorStatus::ReadWrite) {
+                self.end(tensor.id)?;
+            }
+        }
+        ran
+    }
+
+    /// The program gives `id` up.
+    fn end(&mut self, id: BurnId) -> Result<(), Fault> {
+        let Some(known) = self.tensors.remove(&id) else { return Ok(()) };
+        self.engine.host.forget_layout(id);
+        self.engine.del(known.tensor)
+    }
+
+    fn run(&mut self, op: &OperationIr) -> Result<(), Fault> {
+        if let OperationIr::Custom(custom) = op {
+            return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
+        }
+        let mut reads = Vec::new();
+        for input in op.inputs() {
+            reads.push(self.known(input)?.tensor);
+        }
+        let shape = self.shape(op)?;
+        let mut now = op.clone();
+        let kept: Vec<BurnId> = op.inputs().map(|input| input.id).collect();
+        let spared: Vec<BurnId> =
+            shape.dying.iter().filter(|(_, _, free)| !free).map(|&(id, _, _)| id).collect();
+        now.mark_read_only(&spared);
+        let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
+        let again = repeatable.then(|| {
+            let mut again = op.clone();
+            again.mark_read_only(&kept);
+            again
+        });
+        let outputs = shape.outputs.clone();
+        self.engine.host.pending = Some(Pending { now, again, outputs });
+        let mut kind = std::mem::take(&mut self.kind);
+        ops::name(op, &mut kind);
+        self.made.clear();
+        let call = Call {
+            kind: &kind,
+            reads: &reads,
+            outputs: &shape.outputs,
+            time: Nanos(1),
+            workspace: Bytes::ZERO,
+            effect: shape.effect,
+        };
+        let ran = self.engine.apply(&call, &mut self.made);
+        self.kind = kind;
+        ran?;
+        for (at, output) in op.outputs().enumerate() {
+            let tensor = self.made[at];
+            let created = ops::is_creation(op);
+            self.tensors.insert(output.id, Known { tensor, created, read: false });
+        }
+        for input in op.inputs() {
+            if let Some(known) = self.tensors.get_mut(&input.id) {
+                known.read = true;
+            }
+        }
+        for (id, tensor, free) in shape.dying {
+            // Its bytes may be another tensor's by now, whatever a plan wants kept.
+            if free && shape.update != Some(id) {
+                self.engine.drop(tensor)?;
+            }
+            self.end(id)?;
+        }
+        Ok(())
+    }
+
+    /// What is made of `op`'s inputs and outputs.
+    fn shape(&mut self, op: &OperationIr) -> Result<Shape, Fault> {
+        let mut effect = ops::effect(op);
+        let mut dying: Vec<(BurnId, TensorId, bool)> = Vec::new();
+        for input in op.inputs().filter(|input| input.status == TensorStatus::ReadWrite) {
+            dying.push((input.id, self.known(input)?.tensor, false));
+        }
+        let view = op.inputs().next().is_some_and(|input| {
+            self.engine.host.layout(input.id).is_some_and(|layout| B::shares(op, layout))
+        });
+        let mut update = None;
+        if !view && let Some(input) = ops::overwritten(op) {
+            update = self.updates(op, input)?;
+        }
+        let fresh = |output: &TensorIr| Output::Fresh(Bytes(ops::bytes(output).max(1)));
+        let outputs = op.outputs().map(|output| match (view, update) {
+            (true, _) => Output::View(0),
+            (false, Some(_)) => Output::InPlace(0),
+            (false, None) => fresh(output),
+        });
+        let outputs: Vec<Output> = outputs.collect();
+        if update.is_some() {
+            effect = Effect::Once;
+        }
+        if !view {
+            for (id, tensor, free) in &mut dying {
+                *free = match self.engine.fate(*tensor)? {
+                    _ if update == Some(*id) => true,
+                    Fate::Repeatable => true,
+                    // Nothing needs it, but the op itself if it may run again.
+                    Fate::Free => effect == Effect::Once,
+                    Fate::Held | Fate::Needed => false,
+                };
+            }
+        }
+        Ok(Shape { outputs, effect, dying, update })
+    }
+
+    /// Whether `op` writes a source over: one that ends here, and that nothing needs, or that is a parameter.
+    fn updates(&mut self, op: &OperationIr, input: &TensorIr) -> Result<Option<BurnId>, Fault> {
+        let first = op.inputs().next().is_some_and(|first| std::ptr::eq(first, input));
+        if input.status != TensorStatus::ReadWrite || !first {
+            return Ok(None);
+        }
+        let known = self.known(input)?;
+        let fate = self.engine.fate(known.tensor)?;
+        let writes = match fate {
+            Fate::Held => false,
+            Fate::Free => true,
+            Fate::Needed => ops::is_update(op),
+            Fate::Repeatable => known.created && known.read && ops::is_update(op),
+        };
+        // The first parameter that an optimizer writes: what led to the gradients is history. What the program holds
+        // stays, and the rest goes. A plan has its own times for all that.
+        if writes && fate != Fate::Free && !self.engine.is_guided() {
+            match self.engine.cut() {
+                Ok(()) | Err(Fault::NoRoom(_)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        if writes && self.engine.is_evictable(known.tensor) {
+            // From now on it's what it is: nobody should have to train from the start to have it back.
+            self.engine.expose(known.tensor)?;
+        }
+        Ok(writes.then_some(input.id))
+    }
+
+    /// Reads a tensor.
+    pub(super) fn read(
+        &mut self,
+        tensor: &TensorIr,
+    ) -> Result<DynFut<Result<TensorData, ExecutionError>>, Fault> {
+        self.same_thread()?;
+        let known = self.known(tensor)?;
+        self.engine.get(known.tensor)?;
+        let data = self.engine.host.runner.read_tensor_async(ops::read_only(tensor));
+        if tensor.status == TensorStatus::ReadWrite {
+            self.end(tensor.id)?;
+        }
+        Ok(data)
+    }
+
+    /// The handle of a tensor, to be taken elsewhere.
+    pub(super) fn handle(&mut self, tensor: &TensorIr) -> Result<B::Handle, Fault> {
+        self.same_thread()?;
+        let known = self.known(tensor)?;
+        self.engine.get(known.tensor)?;
+        let handle = self.engine.host.runner.get_tensor_handle(&ops::read_only(tensor));
+        if tensor.status == TensorStatus::ReadWrite {
+            self.end(tensor.id)?;
+        }
+        Ok(handle)
+    }
+}

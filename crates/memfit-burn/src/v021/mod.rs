@@ -1,0 +1,16 @@
+//! Burn 0.21, and nothing else of memfit, knows what is in here.
+
+mod backend;
+mod channel;
+mod core;
+mod draws;
+mod host;
+mod ops;
+mod session;
+mod steps;
+
+pub use backend::{Backend, Device};
+pub use channel::{Bridge, Memfit, MemfitChannel, MemfitClient};
+pub use host::Counters;
+pub use session::{Report, attempt, enable, enable_with, report, reset_peak, step, take_recorded};
+pub use steps::StepCounters;

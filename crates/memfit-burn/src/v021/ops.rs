@@ -1,0 +1,94 @@
+//! What memfit has to know of Burn's ops: names, effects, and which may overwrite an input.
+
+use std::fmt::Write;
+
+use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr, TensorIr, TensorStatus};
+use memfit::ir::Effect;
+
+use super::backend::base;
+use super::draws::random;
+
+/// Bytes of `tensor`.
+pub(crate) fn bytes(tensor: &TensorIr) -> u64 {
+    let elements = tensor.shape.num_elements() as u64;
+    elements.saturating_mul(tensor.dtype.size() as u64)
+}
+
+/// `tensor`, to be read only.
+pub(crate) fn read_only(tensor: &TensorIr) -> TensorIr {
+    TensorIr { status: TensorStatus::ReadOnly, ..tensor.clone() }
+}
+
+/// What running `op` does besides. Custom and distributed ops never run twice.
+pub(crate) fn effect(op: &OperationIr) -> Effect {
+    match op {
+        OperationIr::Custom(_) | OperationIr::Init(_) | OperationIr::Drop(_) => Effect::Once,
+        _ if random(op).is_some() => Effect::Seeded,
+        _ => Effect::Pure,
+    }
+}
+
+/// Whether `op` fills a tensor from nothing, and not with a mask. Parameters begin like this.
+pub(crate) fn is_creation(op: &OperationIr) -> bool {
+    if let Some(random) = random(op) {
+        return !matches!(random.distribution, burn_backend::Distribution::Bernoulli(_));
+    }
+    matches!(base(op), Some(BaseOperationIr::Zeros(_) | BaseOperationIr::Ones(_) | BaseOperationIr::Empty(_)))
+        || matches!(numeric(op), Some(NumericOperationIr::Full(_)))
+}
+
+fn numeric(op: &OperationIr) -> Option<&NumericOperationIr> {
+    match op {
+        OperationIr::NumericFloat(_, numeric) | OperationIr::NumericInt(_, numeric) => Some(numeric),
+        _ => None,
+    }
+}
+
+/// The input that `op` may overwrite with its output, element by element.
+pub(crate) fn overwritten(op: &OperationIr) -> Option<&TensorIr> {
+    use NumericOperationIr as N;
+    let (input, output) = match numeric(op)? {
+        N::Add(op) | N::Sub(op) | N::Mul(op) | N::Div(op) => (&op.lhs, &op.out),
+        N::AddScalar(op) | N::SubScalar(op) | N::MulScalar(op) | N::DivScalar(op) => (&op.lhs, &op.out),
+        _ => return None,
+    };
+    (input.shape == output.shape && input.dtype == output.dtype).then_some(input)
+}
+
+/// Whether `op` is how optimizers write a parameter: a difference or a sum, or its decay. The backward passes of
+/// Burn's ops never do so with a tensor that they were kept.
+pub(crate) fn is_update(op: &OperationIr) -> bool {
+    use NumericOperationIr as N;
+    let numeric = numeric(op);
+    matches!(numeric, Some(N::Add(_) | N::Sub(_) | N::AddScalar(_) | N::SubScalar(_) | N::MulScalar(_)))
+}
+
+/// The name of `op`, as in `Module.Conv2d`.
+pub(crate) fn name(op: &OperationIr, into: &mut String) {
+    /// Ends the writing where the fields of the op begin.
+    struct Head<'a> {
+        text: &'a mut String,
+        open: u32,
+    }
+    impl Write for Head<'_> {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            for c in text.chars() {
+                match c {
+                    '(' if self.open == 0 => {
+                        self.open = 1;
+                        self.text.push('.');
+                    }
+                    '(' | '{' => return Err(std::fmt::Error),
+                    // The type of the elements stands before the op.
+                    ',' => self.text.truncate(self.text.find('.').map_or(0, |at| at + 1)),
+                    ' ' | '\n' => {}
+                    c => self.text.push(c),
+                }
+            }
+            Ok(())
+        }
+    }
+    into.clear();
+    // That writing ends early is meant.
+    let _ended = write!(Head { text: into, open: 0 }, "{op:?}");
+}

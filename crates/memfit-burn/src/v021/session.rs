@@ -1,0 +1,105 @@
+//! What a training program says to memfit: a budget, where steps end, and what has become of it.
+
+use memfit::engine::{Fault, Recorded, Stats};
+
+use super::backend::{Backend, Device};
+use super::channel::client;
+use super::core::Core;
+use super::host::Counters;
+use super::steps::StepCounters;
+use crate::settings::{Budget, Options};
+
+/// What has been done on a device since [`enable`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The engine's account.
+    pub engine: Stats,
+    /// The host's.
+    pub host: Counters,
+    /// Planned mode.
+    pub steps: StepCounters,
+    /// Ns in ops of the backend, repetitions included.
+    pub busy_ns: u64,
+    /// Tensors that the program holds.
+    pub tensors: usize,
+}
+
+/// From now on, tensors of `device` take at most `budget`: everything, in bytes, as a hard limit.
+///
+/// # Errors
+///
+/// [`Fault::BadCall`] if there are tensors on the device already.
+pub fn enable<D: Device>(device: &D, budget: Budget) -> Result<(), Fault> {
+    enable_with(device, Options { budget, ..Options::default() })
+}
+
+/// As [`enable`], with all there is to say.
+///
+/// # Errors
+///
+/// [`Fault::BadCall`] if there are tensors on the device already.
+pub fn enable_with<D: Device>(device: &D, options: Options) -> Result<(), Fault> {
+    client::<D::Backend>(device).with(|core| {
+        if core.len() > 0 {
+            let message = format!(
+                "{} tensors are on the device already: enable memfit before the model is made",
+                core.len()
+            );
+            return Err(Fault::BadCall(message));
+        }
+        *core = Core::new(device.clone(), options)?;
+        Ok(())
+    })
+}
+
+/// A step of training ends here. Not needed for the budget; it lets the past go at once, and planned mode needs it.
+///
+/// # Errors
+///
+/// Any [`Fault`] while bringing back what the program holds.
+pub fn step<D: Device>(device: &D) -> Result<(), Fault> {
+    client::<D::Backend>(device).with(Core::step)
+}
+
+/// What has been done on `device`.
+#[must_use]
+pub fn report<D: Device>(device: &D) -> Report {
+    client::<D::Backend>(device).with(|core| Report {
+        engine: core.engine.stats(),
+        host: core.engine.host.counters,
+        steps: core.steps.counters,
+        busy_ns: u64::try_from(core.engine.host.busy.as_nanos()).unwrap_or(u64::MAX),
+        tensors: core.len(),
+    })
+}
+
+/// Counts the peak anew from what is in use now.
+pub fn reset_peak<D: Device>(device: &D) {
+    client::<D::Backend>(device).with(|core| core.engine.reset_peak());
+}
+
+/// The last step, if [`Options::record`] asked for it.
+#[must_use]
+pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
+    client::<D::Backend>(device).with(|core| core.steps.kept.take())
+}
+
+/// Does `work`, and turns memfit's panic about `device` into the fault it is about. Burn's tensor operations return no
+/// results, so a budget that is too small ends them with a panic.
+///
+/// # Errors
+///
+/// The fault. Other panics go on.
+pub fn attempt<D: Device, T>(device: &D, work: impl FnOnce() -> T) -> Result<T, Fault> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    outcome.map_err(|panic| match client::<D::Backend>(device).with(|core| core.fault.take()) {
+        Some(fault) => fault,
+        None => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Keeps the trait in scope of the signatures above.
+const _: fn() = || {
+    fn is_backend<B: Backend>() {}
+    is_backend::<burn_flex::Flex>();
+};
