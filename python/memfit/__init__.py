@@ -5,6 +5,7 @@ import memfit
 
 plan = memfit.plan("step.json.zst", budget="60%")  # verified, or BudgetError with the budget that would do
 print(memfit.explain("step.json.zst"))             # what holds the memory at the peak
+print(memfit.explain("snapshot.pickle"))           # the same for a CUDA memory snapshot
 ```
 
 These functions need nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
@@ -34,14 +35,19 @@ from memfit._results import (
     Device,
     Explanation,
     Floor,
+    Held,
     Holder,
     Op,
+    OutOfMemory,
     Placement,
     Plan,
     Remedy,
     Result,
     Row,
     Share,
+    SnapshotExplanation,
+    SnapshotHolder,
+    SnapshotRemedy,
     Strategies,
     Strategy,
     Sweep,
@@ -56,16 +62,21 @@ __all__ = [
     "Error",
     "Explanation",
     "Floor",
+    "Held",
     "Holder",
     "InputError",
     "Op",
     "OtherGraphError",
+    "OutOfMemory",
     "Placement",
     "Plan",
     "Remedy",
     "Result",
     "Row",
     "Share",
+    "SnapshotExplanation",
+    "SnapshotHolder",
+    "SnapshotRemedy",
     "Strategies",
     "Strategy",
     "Sweep",

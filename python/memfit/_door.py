@@ -5,12 +5,24 @@ import io
 import json
 import math
 import os
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memfit import _memfit
 from memfit._errors import InputError, UsageError
-from memfit._results import Check, Comparison, Explanation, Floor, Placement, Plan, Strategies, Sweep, read
+from memfit._results import (
+    Check,
+    Comparison,
+    Explanation,
+    Floor,
+    Placement,
+    Plan,
+    SnapshotExplanation,
+    Strategies,
+    Sweep,
+    read,
+)
 
 if TYPE_CHECKING:
     from memfit._memfit import Means, Source
@@ -79,21 +91,30 @@ def check(
 
 
 def explain(
-    graph: Graph,
+    file: Graph,
     *,
     top: int = 10,
     depth: int = 1,
     device: str | os.PathLike[str] = "A100-80",
+    index: int | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
-) -> Explanation:
-    """What holds the memory of a step at its peak, and what each remedy would give.
+) -> Explanation | SnapshotExplanation:
+    """What holds the memory at the peak, and what each remedy would give.
 
-    `top` of the largest buffers are listed; modules are cut to `depth` components of their paths.
+    `file` is a graph, or a snapshot of PyTorch's CUDA memory: what `torch.cuda.memory._dump_snapshot` writes,
+    or the `dict` that `torch.cuda.memory._snapshot` returns. `top` of the largest buffers are listed. Of a
+    graph, modules are cut to `depth` components of their paths; of a snapshot, the device called `index` is
+    explained, or the one that holds most.
     """
+    if isinstance(file, Mapping) and "segments" in file:
+        file = pickle.dumps(dict(file), protocol=4)
+    source = _source(file, dims)
+    if _memfit.is_snapshot(source["file"]):
+        return read(SnapshotExplanation, _memfit.explain_snapshot(source["file"], index, top))
     means = _means(device=device, seed=seed, time_limit=time_limit)
-    return read(Explanation, _memfit.explain(_source(graph, dims), means, depth, top))
+    return read(Explanation, _memfit.explain(source, means, depth, top))
 
 
 def floor(

@@ -204,6 +204,88 @@ class Explanation(Result):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the allocator holds at the moment of a snapshot."""
+
+    reserved_bytes: int
+    allocated_bytes: int
+    requested_bytes: int
+    awaiting_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    free_blocks: int
+    segments: int
+    private_bytes: int
+    expandable: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """What could not be had."""
+
+    requested_bytes: int
+    device_free_bytes: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHolder:
+    """A buffer that is in memory at the peak of a snapshot."""
+
+    bytes: int
+    role: str
+    frame: str
+    stack: list[str]
+    from_before: bool
+    failed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRemedy:
+    """Something that makes the step smaller, and how far its figure can be trusted."""
+
+    name: str
+    what: str
+    peak_bytes: int
+    certainty: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SnapshotExplanation(Result):
+    """Where the memory of a device went; `print` shows it as tables."""
+
+    device: int
+    devices: list[int]
+    events: int
+    allocations: int
+    out_of_memory: OutOfMemory | None
+    held: Held
+    reserved_peak_bytes: int
+    live_peak_bytes: int
+    peak_event: int
+    peak_by_role: list[Share]
+    peak_by_frame: list[Share]
+    top: list[SnapshotHolder]
+    remedies: list[SnapshotRemedy]
+
+    def __repr__(self) -> str:
+        live, reserved = show_bytes(self.live_peak_bytes), show_bytes(self.reserved_peak_bytes)
+        when = f"{self.events:,} events" if self.events else "no history, the moment of the snapshot"
+        free = f"{show_bytes(self.held.free_bytes)} free, the largest block"
+        largest = show_bytes(self.held.largest_free_bytes)
+        parts = [
+            f"device {self.device}: {live} live at the peak, {reserved} reserved; {when}\n"
+            f"at the snapshot {free} {largest}"
+        ]
+        if self.out_of_memory:
+            requested = show_bytes(self.out_of_memory.requested_bytes)
+            parts.append(f"out of memory: {requested} were asked for; they count as live")
+        parts.append(_shares("at the peak, by role", self.peak_by_role, self.live_peak_bytes))
+        parts.append(_shares("at the peak, by frame", self.peak_by_frame, self.live_peak_bytes))
+        parts.append(_remedies(self.remedies))
+        return "\n\n".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What came of one goal. What a status has nothing to say about is `None`."""
 
@@ -276,9 +358,10 @@ NESTED: dict[str, type] = {
     "peak_by_role": Share,
     "peak_by_module": Share,
     "peak_by_kind": Share,
+    "peak_by_frame": Share,
     "peak_op": Op,
-    "top": Holder,
-    "remedies": Remedy,
+    "held": Held,
+    "out_of_memory": OutOfMemory,
     "rows": Row,
     "strategies": Strategy,
     "devices": Device,
@@ -289,9 +372,14 @@ NESTED: dict[str, type] = {
 def read(kind: type, text: str, **more: Any) -> Any:
     """The object in `text` as a `kind`; a key that the class doesn't have is a mistake."""
     values = json.loads(text)
-    for key, nested in NESTED.items():
+    of_snapshot = kind is SnapshotExplanation
+    own: dict[str, type] = {
+        "top": SnapshotHolder if of_snapshot else Holder,
+        "remedies": SnapshotRemedy if of_snapshot else Remedy,
+    }
+    for key, nested in (NESTED | own).items():
         if isinstance(values.get(key), list):
-            values[key] = [nested(**row) for row in values[key]]
+            values[key] = [nested(**row) if isinstance(row, dict) else row for row in values[key]]
         elif isinstance(values.get(key), dict):
             values[key] = nested(**values[key])
     return kind(**values, **more)
@@ -323,10 +411,15 @@ def _shares(title: str, shares: list[Share], whole: int, most: int = 8) -> str:
     return f"{title}\n{table(rows) if rows else '  (nothing)'}{more}"
 
 
-def _remedies(remedies: list[Remedy]) -> str:
+def _remedies(remedies: list[Remedy] | list[SnapshotRemedy]) -> str:
     first = remedies[0].peak_bytes if remedies else 0
     rows = [
-        [f"  {remedy.name}", show_bytes(remedy.peak_bytes), f"{remedy.peak_bytes / max(first, 1) - 1:+.0%}"]
+        [
+            f"  {remedy.name}",
+            show_bytes(remedy.peak_bytes),
+            f"{remedy.peak_bytes / max(first, 1) - 1:+.0%}",
+            getattr(remedy, "certainty", ""),
+        ]
         for remedy in remedies
     ]
     lines = table(rows).splitlines() if rows else []

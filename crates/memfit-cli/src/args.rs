@@ -113,7 +113,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Have the judge read a plan
     Check(CheckArgs),
-    /// Show what holds the memory at the peak, and what would help
+    /// Show what holds the memory at the peak of a graph or a CUDA memory snapshot, and what would help
     Explain(ExplainArgs),
     /// Choose offsets for a list of buffers
     Place(PlaceArgs),
@@ -272,11 +272,18 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ExplainArgs {
-    #[command(flatten)]
-    pub(crate) graph: GraphArgs,
+    /// A graph, or a pickle of `torch.cuda.memory._dump_snapshot`; `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(crate) dim: Vec<(String, u64)>,
+    /// Index of the device of a snapshot to explain [default: the one that holds most]
+    #[arg(long, value_name = "N")]
+    pub(crate) index: Option<u64>,
     #[command(flatten)]
     pub(crate) means: MeansArgs,
-    /// List this many of the largest buffers, modules and ops
+    /// List this many of the largest buffers, modules, ops and frames
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub(crate) top: usize,
     /// Cut module paths to this many components

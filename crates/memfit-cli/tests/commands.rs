@@ -212,6 +212,35 @@ fn every_byte_of_a_plan_may_be_flipped() {
 }
 
 #[test]
+fn a_snapshot_is_explained() {
+    let file = "corpus/snapshots/decoder-oom.pickle.zst";
+    let text = stdout(&memfit(&["explain", file, "--top", "2"]));
+    for part in [
+        "live bytes at the peak",
+        "out of memory: 562 MiB were asked for with 476 MiB left on the device",
+        "model/decoder.py:14 forward",
+        "could not be had",
+        "… 3 more: `--top 5`",
+        "what each remedy would give",
+    ] {
+        assert!(text.contains(part), "no `{part}` in:\n{text}");
+    }
+    let object = object(&memfit(&["explain", file, "--json"]));
+    assert_eq!(object["schema"], "memfit-explain-snapshot/1");
+    let remedies = object["remedies"].as_array().unwrap();
+    let peak = |name: &str| {
+        let row = remedies.iter().find(|row| row["name"] == name).unwrap();
+        row["peak_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(Some(peak("live")), object["live_peak_bytes"].as_u64());
+    assert!(peak("live") <= peak("place") && peak("place") < peak("none"));
+    let output = memfit(&["explain", "corpus/malformed/snapshot/calls-a-function.pickle"]);
+    assert_eq!(code(&output), 3);
+    assert!(stderr(&output).contains("only plain data is read"), "{}", stderr(&output));
+    assert_eq!(code(&memfit(&["explain", file, "--index", "9"])), 2);
+}
+
+#[test]
 fn a_budget_below_the_floor_names_the_step() {
     let output = memfit(&["plan", GRAPH, "--budget", "300MiB", "--json"]);
     assert_eq!(code(&output), 1);

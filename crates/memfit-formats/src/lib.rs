@@ -13,8 +13,10 @@ pub mod graph_json;
 mod json;
 pub mod offsets;
 pub mod onnx;
+mod pickle;
 pub mod plan_json;
 pub mod simrd;
+pub mod snapshot;
 pub mod svg;
 mod zst;
 

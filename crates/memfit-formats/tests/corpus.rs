@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_formats::{FormatError, csv, device_toml, graph_json, plan_json};
+use memfit_formats::{FormatError, csv, device_toml, graph_json, plan_json, snapshot};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus").join(folder);
@@ -39,9 +39,10 @@ fn every_graph_comes_back_the_same() {
 #[test]
 fn every_malformed_file_is_refused_as_expected() {
     type Read = fn(&[u8]) -> Option<FormatError>;
-    let readers: [(&str, Read); 4] = [
+    let readers: [(&str, Read); 5] = [
         ("graph", |bytes| graph_json::read(bytes).err()),
         ("plan", |bytes| plan_json::read(bytes).err()),
+        ("snapshot", |bytes| snapshot::read(bytes).err()),
         ("csv", |bytes| csv::read(bytes).err()),
         ("device", |bytes| device_toml::read(std::str::from_utf8(bytes).unwrap()).err()),
     ];

@@ -18,6 +18,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(py_plan, module)?)?;
     module.add_function(wrap_pyfunction!(py_check, module)?)?;
     module.add_function(wrap_pyfunction!(py_explain, module)?)?;
+    module.add_function(wrap_pyfunction!(explain_snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(is_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(py_floor, module)?)?;
     module.add_function(wrap_pyfunction!(py_place, module)?)?;
     module.add_function(wrap_pyfunction!(py_compare, module)?)?;
@@ -137,6 +139,18 @@ fn py_explain(py: Python<'_>, source: Source, means: Means, depth: usize, top: u
         let graph = source.graph()?;
         Ok(objects::explanation(&graph, &explain(&graph, &means.goal()?, depth, top, tools)?))
     }))
+}
+
+/// The object, for a snapshot of PyTorch's CUDA memory; `device` is an index.
+#[pyfunction]
+fn explain_snapshot(py: Python<'_>, file: &[u8], device: Option<u64>, top: usize) -> PyResult<String> {
+    text(solve(py, None, |tools| Ok(objects::snapshot(&memfit::explain_snapshot(file, device, top, tools)?))))
+}
+
+/// Whether a file is such a snapshot, and no graph.
+#[pyfunction]
+fn is_snapshot(file: &[u8]) -> bool {
+    input::is_snapshot(file)
 }
 
 /// The object.

@@ -187,7 +187,7 @@ fn cut(path: &str, depth: usize) -> &str {
 }
 
 /// Sums by name, largest first, ties by name.
-fn shares(entries: &[(String, Bytes)]) -> Vec<Share> {
+pub(crate) fn shares(entries: &[(String, Bytes)]) -> Vec<Share> {
     let mut sums: BTreeMap<&str, (Bytes, usize)> = BTreeMap::new();
     for (name, bytes) in entries {
         let sum = sums.entry(name).or_default();

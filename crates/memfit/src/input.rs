@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memfit_formats::onnx::OnnxOptions;
-use memfit_formats::{FormatError, device_toml, graph_json, is_packed, onnx, unpack};
+use memfit_formats::{FormatError, device_toml, graph_json, is_packed, onnx, snapshot, unpack};
 use memfit_ir::text::Document;
 use memfit_ir::{Device, Graph, text};
 
@@ -43,6 +43,13 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
         return document(bytes)?.graph.ok_or_else(|| no_section("graph").into());
     }
     Ok(onnx::read(bytes, &OnnxOptions { dims: options.dims.clone() })?)
+}
+
+/// Whether a file, plain or compressed, is a pickle: a snapshot of PyTorch's CUDA memory and no graph.
+#[must_use]
+pub fn is_snapshot(bytes: &[u8]) -> bool {
+    let unpacked = if is_packed(bytes) { unpack(bytes).unwrap_or_default() } else { bytes.into() };
+    snapshot::is_snapshot(&unpacked)
 }
 
 /// Reads a document in text form.

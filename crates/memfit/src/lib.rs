@@ -33,6 +33,7 @@ mod pipeline;
 mod placing;
 pub mod profile;
 mod replaying;
+pub mod snapshot;
 mod sweep;
 
 pub use check::{check, check_text};
@@ -42,6 +43,7 @@ pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal, LaneRule};
 pub use pipeline::{PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
+pub use snapshot::{SnapshotExplanation, explain_snapshot};
 pub use sweep::{Outcome, compare, sweep};
 
 pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::explain::Share;
 use crate::failure::Infeasible;
-use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, Summary};
+use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, SnapshotExplanation, Summary};
 
 /// `memfit-plan-result/1`: what is told about a plan.
 #[must_use]
@@ -106,6 +106,54 @@ pub fn explanation(graph: &Graph, found: &Explanation) -> Value {
             "name": remedy.name,
             "what": remedy.what,
             "peak_bytes": remedy.peak.0,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+/// `memfit-explain-snapshot/1`: where the memory of a device went.
+#[must_use]
+pub fn snapshot(found: &SnapshotExplanation) -> Value {
+    let held = &found.held;
+    json!({
+        "schema": "memfit-explain-snapshot/1",
+        "device": found.device,
+        "devices": found.devices,
+        "events": found.events,
+        "allocations": found.allocations,
+        "out_of_memory": found.failed.map(|(requested, left)| json!({
+            "requested_bytes": requested.0,
+            "device_free_bytes": left.map(|left| left.0),
+        })),
+        "held": {
+            "reserved_bytes": held.reserved.0,
+            "allocated_bytes": held.allocated.0,
+            "requested_bytes": held.requested.0,
+            "awaiting_bytes": held.awaiting.0,
+            "free_bytes": held.free.0,
+            "largest_free_bytes": held.largest_free.0,
+            "free_blocks": held.free_blocks,
+            "segments": held.segments,
+            "private_bytes": held.private.0,
+            "expandable": held.expandable,
+        },
+        "reserved_peak_bytes": found.peak_reserved.0,
+        "live_peak_bytes": found.live_peak.0,
+        "peak_event": found.peak_event,
+        "peak_by_role": shares(&found.by_role),
+        "peak_by_frame": shares(&found.by_frame),
+        "top": found.top.iter().map(|holder| json!({
+            "bytes": holder.bytes.0,
+            "role": holder.role.name(),
+            "frame": holder.frame,
+            "stack": holder.stack,
+            "from_before": holder.from_before,
+            "failed": holder.failed,
+        })).collect::<Vec<_>>(),
+        "remedies": found.remedies.iter().map(|remedy| json!({
+            "name": remedy.name,
+            "what": remedy.what,
+            "peak_bytes": remedy.peak.0,
+            "certainty": remedy.certainty.name(),
         })).collect::<Vec<_>>(),
     })
 }

@@ -1,17 +1,22 @@
 //! `memfit explain`: what holds the memory at the peak, and what would help.
 
 use memfit::explain::Remedy;
-use memfit::{Budget, Bytes, Explanation, Graph, explain, objects};
+use memfit::{Budget, Bytes, Explanation, Graph, explain, input, objects};
 use owo_colors::OwoColorize as _;
 
-use super::goal;
+use super::{goal, snapshot};
 use crate::args::ExplainArgs;
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, clean, grouped, table};
 
 pub(super) fn run(args: &ExplainArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let bytes = files::read(&args.file)?;
+    if input::is_snapshot(&bytes) {
+        return snapshot::run(args, &bytes, output);
+    }
+    let options = input::Options { dims: args.dim.iter().cloned().collect() };
+    let graph = input::graph(&bytes, &options).map_err(|failure| files::about(&args.file, failure))?;
     let goal = goal(&args.means, Budget::Device, seed, output)?;
     let found = output.with_tools(|tools| explain(&graph, &goal, args.depth, args.top, tools))?;
     output.passes();

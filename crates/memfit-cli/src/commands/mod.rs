@@ -8,6 +8,7 @@ mod export;
 mod place;
 mod plan;
 mod replay;
+mod snapshot;
 mod strategies;
 mod sweep;
 
