@@ -4,7 +4,7 @@
 //! A snapshot says what the caching allocator holds (segments from the driver, cut into blocks) and, where
 //! `_record_memory_history` was on, the last events that led there, each with the stack that caused it. The keys are
 //! documented at `torch.cuda.memory._snapshot` (2.15); keys and actions that are not known here are skipped, since
-//! every release adds some. Stacks begin with the innermost frame. Read by [`crate::pickle`], so nothing is executed.
+//! every release adds some. Stacks begin with the innermost frame. Only plain data is read, so nothing is executed.
 
 use std::collections::BTreeMap;
 use std::fmt;
