@@ -199,6 +199,24 @@ impl Planner<'_> {
         best.ok_or_else(|| Failure::usage("there is no order to plan for", "this is a bug in memfit"))
     }
 
+    /// Every op once, in whichever of `orders` is placed lowest without a search, and what no placement gets below.
+    fn rough(&self, orders: &[&[OpId]]) -> Result<(Candidate, Bytes), Failure> {
+        let mut found: Option<(Candidate, Bytes)> = None;
+        for order in orders {
+            let program = Program::in_order(self.graph, order, self.in_place());
+            let candidate = self.place_by(self.quick, program, Bytes::ZERO)?;
+            let bound = candidate.problem.lower_bound();
+            found = Some(match found {
+                None => (candidate, bound),
+                Some((best, least)) => {
+                    let lower = candidate.placement.height < best.placement.height;
+                    (if lower { candidate } else { best }, least.min(bound))
+                }
+            });
+        }
+        found.ok_or_else(|| Failure::usage("there is no order to plan for", "this is a bug in memfit"))
+    }
+
     fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
         self.place_by(self.placer, program, enough)
     }
@@ -266,7 +284,9 @@ impl Planner<'_> {
         let mut searches = SEARCHES;
         let place = |program: &Program| {
             let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
-            let close = quick.placement.height <= budget + Bytes(budget.0 / 50);
+            // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
+            let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
+            let close = quick.placement.height <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
             if quick.placement.height <= budget || !close || searches == 0 {
                 return Some((quick.placement.height, quick));
             }
@@ -357,12 +377,23 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
     (tools.progress)(order.info().name);
     let best = order.order(graph, &planner.context(Bytes::ZERO));
     let orders: &[&[OpId]] = if goal.order == "best" && best != given { &[&best, &given] } else { &[&best] };
-    let mut chosen = planner.keep_all(orders)?;
     // A share of the peak means the same to every strategy; only the default's own arena may raise it, so that
     // all of the peak is always enough.
     let is_default = goal.order == "best" && placer.info().name == "best";
-    let unconstrained_peak = if is_default { base.max(chosen.placement.height) } else { base };
-    let budget = goal.budget.resolve(&goal.device, floor.bytes, unconstrained_peak);
+    let peak = |arena: Bytes| if is_default { base.max(arena) } else { base };
+    let budget = |peak: Bytes| goal.budget.resolve(&goal.device, floor.bytes, peak);
+    // A search for the lowest arena would be in vain where that is too high anyway, and says nothing of the peak.
+    let rough = recomputation.is_some().then(|| planner.rough(orders)).transpose()?;
+    let rough = rough.filter(|(candidate, bound)| {
+        let height = candidate.placement.height;
+        peak(height) == base && *bound > budget(base)
+    });
+    let mut chosen = match rough {
+        Some((candidate, _)) => candidate,
+        None => planner.keep_all(orders)?,
+    };
+    let unconstrained_peak = peak(chosen.placement.height);
+    let budget = budget(unconstrained_peak);
     let mut pass = format!("order:{}", order.info().name);
     if chosen.placement.height > budget {
         let keep_all = chosen.placement.height;

@@ -35,6 +35,11 @@ pub(super) struct State<'t, 'g> {
     pub(super) cost: u64,
     values: Vec<u32>,
     takers: Vec<RunId>,
+    /// The stays of `values` before a change; by value, where its list ends.
+    before: Vec<(usize, usize)>,
+    counts: Vec<usize>,
+    after: Vec<(usize, usize)>,
+    edges: Vec<(usize, i64)>,
 }
 
 impl<'t, 'g> State<'t, 'g> {
@@ -66,6 +71,10 @@ impl<'t, 'g> State<'t, 'g> {
             cost: cost.time.0,
             values: Vec::new(),
             takers: Vec::new(),
+            before: Vec::new(),
+            counts: Vec::new(),
+            after: Vec::new(),
+            edges: Vec::new(),
         };
         let mut first = vec![true; nodes];
         for &node in &schedule.runs {
@@ -76,7 +85,11 @@ impl<'t, 'g> State<'t, 'g> {
         state.append(narrow(nodes));
         state.mem = vec![0; state.seq.len()];
         for value in 0..values {
-            state.contribute(narrow(value), 1);
+            let mut stays = Vec::new();
+            state.stays(narrow(value), &mut stays);
+            for (from, to) in stays {
+                state.add(from, to, task.size[value]);
+            }
         }
         for at in 0..state.seq.len() {
             let run = state.seq[at];
@@ -199,41 +212,36 @@ impl<'t, 'g> State<'t, 'g> {
         self.over += over;
     }
 
-    /// Adds `sign` times the bytes of `value` to the profile; whether every read finds it.
-    fn contribute(&mut self, value: u32, sign: i64) -> bool {
+    /// Appends the stays of `value` to `stays`, in order: each from one position to another, both included. Whether
+    /// every read finds it.
+    fn stays(&self, value: u32, stays: &mut Vec<(usize, usize)>) -> bool {
         let at = value as usize;
-        let bytes = sign * self.task.size[at];
         let eater = self.task.eater[at];
         let mut stay = (self.task.maker[at] == NONE).then_some((0, 0));
         let mut right = true;
-        for index in 0..self.events[at].len() {
-            let run = self.events[at][index];
+        for &run in &self.events[at] {
             let now = self.position(run);
             if self.defines(run, value) {
-                if let Some((from, to)) = stay {
-                    self.add(from, to, bytes);
-                }
+                stays.extend(stay);
                 stay = Some((now, now));
                 continue;
             }
             right &= stay.is_some();
             let from = stay.map_or(now, |(from, _)| from);
             if self.node[run as usize] == eater {
-                self.add(from, now, bytes);
+                stays.push((from, now));
                 stay = None;
             } else {
                 stay = Some((from, now));
             }
         }
         // A source that nothing reads is freed before the first run.
-        if let Some((from, to)) = stay.filter(|_| !self.events[at].is_empty()) {
-            self.add(from, to, bytes);
-        }
+        stays.extend(stay.filter(|_| !self.events[at].is_empty()));
         right
     }
 
-    /// Takes what `node`'s operands add to the profile out of it. The operands are noted in `values`, the runs
-    /// whose takeovers may change in `takers`.
+    /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
+    /// takeovers may change in `takers`; what those take over is put back.
     fn lift(&mut self, node: u32) {
         self.values.clear();
         self.takers.clear();
@@ -260,22 +268,61 @@ impl<'t, 'g> State<'t, 'g> {
             let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
             self.add(self.position(run), self.position(run), taken);
         }
+        let (mut before, mut counts) = (std::mem::take(&mut self.before), std::mem::take(&mut self.counts));
+        before.clear();
+        counts.clear();
         for at in 0..self.values.len() {
-            self.contribute(self.values[at], -1);
+            self.stays(self.values[at], &mut before);
+            counts.push(before.len());
         }
+        (self.before, self.counts) = (before, counts);
     }
 
-    /// The opposite of `lift`, after the change.
+    /// After the change: brings the profile from the stays in `before`, whose positions are those of now, to the
+    /// present ones.
     fn settle(&mut self) -> bool {
         let mut right = true;
+        let before = std::mem::take(&mut self.before);
+        let (mut after, mut edges) = (std::mem::take(&mut self.after), std::mem::take(&mut self.edges));
+        let mut from = 0;
         for at in 0..self.values.len() {
-            right &= self.contribute(self.values[at], 1);
+            let (value, to) = (self.values[at], self.counts[at]);
+            after.clear();
+            right &= self.stays(value, &mut after);
+            self.shift(&before[from..to], &after, self.task.size[value as usize], &mut edges);
+            from = to;
         }
+        (self.before, self.after, self.edges) = (before, after, edges);
         for at in 0..self.takers.len() {
             let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
             self.add(self.position(run), self.position(run), -taken);
         }
         right
+    }
+
+    /// Adds `bytes` to the profile where `after` is and `before` isn't, and takes them out where it's the other way.
+    fn shift(
+        &mut self,
+        before: &[(usize, usize)],
+        after: &[(usize, usize)],
+        bytes: i64,
+        edges: &mut Vec<(usize, i64)>,
+    ) {
+        let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+        edges.clear();
+        for (stays, sign) in [(&before[same..], -bytes), (&after[same..], bytes)] {
+            for &(from, to) in stays.iter().filter(|(from, to)| from <= to) {
+                edges.extend([(from, sign), (to + 1, -sign)]);
+            }
+        }
+        edges.sort_unstable_by_key(|edge| edge.0);
+        let (mut at, mut more) = (0, 0);
+        for &(edge, change) in &*edges {
+            if more != 0 && edge > at {
+                self.add(at, edge - 1, more);
+            }
+            (at, more) = (edge, more + change);
+        }
     }
 
     /// Whether a later run of `node` may stand before `position` as far as what is mutated for good goes.
@@ -288,19 +335,26 @@ impl<'t, 'g> State<'t, 'g> {
     /// if not, take it back.
     pub(super) fn insert(&mut self, node: u32, position: usize) -> (RunId, bool) {
         self.lift(node);
-        // What is live across the gap, of all values that were not lifted.
+        // What is live across the gap.
         let next = self.seq[position];
         let mut live = self.mem[position] - self.scratch(next);
         let next_node = self.node[next as usize];
         if (next_node as usize) < self.task.nodes() {
             for &value in self.task.writes.row(next_node as usize) {
-                if !self.values.contains(&value) {
-                    live -= self.task.size[value as usize];
-                }
+                live -= self.task.size[value as usize];
             }
             if self.takers.binary_search(&next).is_err() {
                 live += self.taken(next);
             }
+        }
+        let mut from = 0;
+        for at in 0..self.values.len() {
+            let (born, to) = (self.defines(next, self.values[at]), self.counts[at]);
+            for stay in &mut self.before[from..to] {
+                stay.0 += usize::from(stay.0 > position || (born && stay.0 == position));
+                stay.1 += usize::from(stay.1 >= position);
+            }
+            from = to;
         }
         let run = self.name(node);
         self.seq.insert(position, run);
@@ -339,6 +393,12 @@ impl<'t, 'g> State<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value as usize].remove(index);
         }
+        for stay in &mut self.before {
+            // One of this position alone ends before it begins, which is to say that it's none.
+            let alone = *stay == (position, position);
+            stay.0 = if alone { 1 } else { stay.0 - usize::from(stay.0 > position) };
+            stay.1 = if alone { 0 } else { stay.1 - usize::from(stay.1 >= position) };
+        }
         self.over -= (self.mem[position] - self.limit).max(0);
         self.mem.remove(position);
         self.seq.remove(position);
@@ -354,5 +414,74 @@ impl<'t, 'g> State<'t, 'g> {
         self.unused.push(run);
         self.cost -= self.task.cost_again[node as usize];
         self.settle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_ir::{Bytes, Device, InPlace, OpId};
+
+    use super::super::search::Random;
+    use super::*;
+    use crate::Context;
+
+    /// What is kept up to date is what counting anew gives.
+    #[test]
+    fn the_profile_matches_a_new_one() {
+        let device = Device {
+            name: "test".into(),
+            memory: Bytes(1 << 40),
+            align: Bytes(8),
+            flops: Vec::new(),
+            bandwidth: 1e12,
+            efficiency: (1.0, 1.0),
+            launch: memfit_ir::Nanos(10),
+            link: None,
+            host_memory: Bytes::ZERO,
+        };
+        let context = Context::new(&device);
+        let mut changes = 0;
+        for seed in 0..400 {
+            let graph = memfit_testkit::graph(seed);
+            let order: Vec<OpId> = graph.op_ids().collect();
+            let task = Task::new(&graph, &order, InPlace::May, true, &context);
+            let limit = signed_half(&task);
+            let Some(mut state) = State::new(&task, &Schedule::plain(&task), limit) else { continue };
+            let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.repeats[n]).map(narrow).collect();
+            let mut random = Random::new(seed);
+            for _ in 0..60 {
+                let extras = state.extra.len();
+                if extras > 0 && random.below(3) == 0 {
+                    let run = state.extra[random.below(extras)];
+                    let (node, position) = (state.node_of(run), state.position(run));
+                    if !state.remove(run) {
+                        assert!(state.insert(node, position).1, "what is put back is right again");
+                    }
+                } else {
+                    let Some(&node) = again.get(random.below(again.len())) else { break };
+                    let from = state.position(node) + 1;
+                    let position = from + random.below(state.len() - from);
+                    if !state.in_time(node, position) {
+                        continue;
+                    }
+                    let (run, right) = state.insert(node, position);
+                    if !right {
+                        assert!(state.remove(run), "what is taken back is right again");
+                    }
+                }
+                let Some(new) = State::new(&task, &state.schedule(), limit) else {
+                    panic!("seed {seed}: no schedule after a change that was right");
+                };
+                assert_eq!((&state.mem, state.over), (&new.mem, new.over), "seed {seed}");
+                changes += 1;
+            }
+        }
+        assert!(changes > 1000, "{changes}");
+    }
+
+    /// Half of what the plain schedule takes.
+    fn signed_half(task: &Task<'_>) -> i64 {
+        let peak = Schedule::plain(task).cost(task).map_or(0, |cost| cost.peak.0);
+        super::super::task::signed(Bytes(peak / 2))
     }
 }
