@@ -113,6 +113,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) guide: Option<Guide>,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
+    /// Storages that can't be computed again since their makers were last looked at.
+    pub(crate) kept: Vec<u32>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
 }
@@ -157,6 +159,7 @@ impl<'a, H: Host> Engine<'a, H> {
             known_kinds: BTreeMap::new(),
             pins: BTreeMap::new(),
             scratch: Scratch::default(),
+            kept: Vec::new(),
             waiting: Vec::new(),
         };
         engine.state.now = engine.host.clock().0;
@@ -233,11 +236,10 @@ impl<'a, H: Host> Engine<'a, H> {
             self.state.storages[storage as usize].last_access = now;
             made.push(TensorId(tensor));
         }
-        let state = &self.state;
-        let evictable = |&made: &u32| state.storage(state.storage_of(made)).evictable;
-        if self.settings.forget && !state.record(record).writes.iter().any(evictable) {
+        if self.settings.forget && !self.makes_evictable(record) {
             self.detach(record);
         }
+        self.forget_makers();
         Ok(())
     }
 
@@ -431,6 +433,7 @@ impl<'a, H: Host> Engine<'a, H> {
         if held == 0 && self.settings.forget {
             self.collect(tensor.0);
         }
+        self.forget_makers();
         Ok(())
     }
 
@@ -532,6 +535,13 @@ impl<'a, H: Host> Engine<'a, H> {
     #[must_use]
     pub fn is_resident(&self, tensor: TensorId) -> bool {
         self.state.tensors.get(tensor.index()).is_some_and(|tensor| tensor.alive && tensor.defined)
+    }
+
+    /// From now on there is room for everything, without addresses: the end of a budget.
+    pub fn lift_budget(&mut self) {
+        let all = Bytes(u64::MAX / 4);
+        self.settings.budget = all;
+        self.allocator = alloc::unlimited(all);
     }
 
     /// Where `tensor` is, or was last.

@@ -15,6 +15,8 @@ impl<H: Host> Engine<'_, H> {
             Dealloc::EagerEvict => {
                 if self.state.storage(storage).in_pool {
                     self.evict(storage);
+                } else if self.settings.forget && self.is_dear(storage) {
+                    self.banish(storage);
                 }
             }
             Dealloc::Ignore => {}
@@ -24,6 +26,30 @@ impl<H: Host> Engine<'_, H> {
                 }
             }
         }
+    }
+
+    /// Whether a source that the program has given up costs more than what it serves: all that is computed from it is
+    /// there, and no larger. What was overwritten with it does not count: those bytes are there in any case. So the
+    /// gradients of past steps don't stay for the sake of the optimizer's state.
+    fn is_dear(&self, storage: u32) -> bool {
+        let this = self.state.storage(storage);
+        if this.evictable || !this.resident || this.locks > 0 || this.size == 0 {
+            return false;
+        }
+        let mut served = 0;
+        for child in self.state.children(storage) {
+            let child = self.state.storage(child);
+            let maker = self.state.tensor(child.root).record;
+            let in_place = maker != NONE
+                && self.state.record(maker).writes.iter().zip(&self.state.record(maker).outputs).any(
+                    |(&written, output)| written == child.root && matches!(output, Output::InPlace(_)),
+                );
+            if !child.resident {
+                return false;
+            }
+            served += if child.evictable && !in_place { child.size } else { 0 };
+        }
+        served <= this.size
     }
 
     /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.
@@ -57,7 +83,29 @@ impl<H: Host> Engine<'_, H> {
         self.state.leave_pool(storage);
         if std::mem::take(&mut self.state.storages[storage as usize].evictable) {
             self.host.keep(storage);
+            self.kept.push(storage);
         }
+    }
+
+    /// What can't go any more needs no maker, unless that makes something else that can.
+    pub(crate) fn forget_makers(&mut self) {
+        while let Some(storage) = self.kept.pop() {
+            if !self.settings.forget || !self.state.storage(storage).alive {
+                continue;
+            }
+            for at in 0..self.state.storage(storage).tensors.len() {
+                let Some(&tensor) = self.state.storage(storage).tensors.get(at) else { break };
+                let maker = self.state.tensor(tensor).record;
+                if maker != NONE && !self.makes_evictable(maker) {
+                    self.detach(maker);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn makes_evictable(&self, record: u32) -> bool {
+        let evictable = |&made: &u32| made != NONE && self.state.storage(self.state.storage_of(made)).evictable;
+        self.state.record(record).writes.iter().any(evictable)
     }
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
@@ -217,7 +265,21 @@ impl<H: Host> Engine<'_, H> {
         self.restore(tensor)?;
         let storage = self.state.storage_of(tensor.0);
         self.keep(storage);
-        self.lose(storage, NONE)
+        let lost = self.lose(storage, NONE);
+        self.forget_makers();
+        lost
+    }
+
+    /// Brings `tensor` back, and never evicts it again.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
+    pub fn keep_resident(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.restore(tensor)?;
+        self.keep(self.state.storage_of(tensor.0));
+        self.forget_makers();
+        Ok(())
     }
 
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.

@@ -1,17 +1,20 @@
 //! memfit for Python: `memfit._memfit`, the native half of the package.
 //!
 //! Conversions only: what is computed here is computed by the `memfit` crate. The Python half re-exports it as
-//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: [`door`] is the front door.
+//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: [`door`] is the front door,
+//! [`torch`](mod@torch) the eager host.
 
 use pyo3::prelude::*;
 
 mod door;
 mod failure;
 mod solve;
+mod torch;
 
 /// What `import memfit` finds: every part adds its own names.
 #[pymodule]
 fn _memfit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    door::add(module)
+    door::add(module)?;
+    torch::add(module)
 }

@@ -47,6 +47,11 @@ pub const ALLOCATORS: &[Entry] = &[
     Entry { info: ideal::INFO, make: ideal::make },
 ];
 
+/// Counts bytes up to `capacity`.
+pub(crate) fn unlimited(capacity: Bytes) -> Box<dyn Allocator> {
+    ideal::make(capacity, Bytes(1))
+}
+
 /// The allocator called `name`.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Entry> {

@@ -1,0 +1,666 @@
+//! One op of the program: its operands are brought back, room is made, it runs, and what it made is watched.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, PoisonError};
+
+use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Settings, TensorId, Why};
+use memfit::ir::{Bytes, Effect, Nanos, Role};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+
+use super::glue::Glue;
+use super::host::{Pending, Template, Torch, distinct_storages, size};
+use super::operands::{Arg, Found, Operand, Walk};
+use super::ops::{self, Op, Ops, Shape, Way};
+use super::storages::{Owner, Slot, Token, watch};
+
+/// A storage of PyTorch's that the engine knows.
+pub(super) struct Entry {
+    pub(super) tensor: TensorId,
+    token: Token,
+    bytes: u64,
+    /// Whether its content may change without an op: what reads it is kept.
+    exposed: bool,
+}
+
+/// When a storage that the host holds is looked at next: whether the program has given it up.
+type Look = Reverse<(u64, usize, Token, u64)>;
+
+/// A repetition's first look comes after so many ops, and the interval doubles up to the last.
+const FIRST_LOOK: u64 = 16;
+const LAST_LOOK: u64 = 256;
+/// Scratch memory below this is not worth measuring.
+const MEASURED: u64 = 1 << 18;
+
+/// The tables behind [`super::eager::Eager`].
+pub(super) struct Inner {
+    pub(super) engine: Engine<'static, Torch>,
+    pub(super) entries: FxHashMap<usize, Entry>,
+    ops: Ops,
+    token: Token,
+    complex: bool,
+    looks: BinaryHeap<Look>,
+    count: u64,
+    made: Vec<TensorId>,
+    reads: Vec<TensorId>,
+    /// While a step is watched: the storages that each op touches.
+    pub(super) watched: Option<Watched>,
+    /// Whether all that can go goes after every op: a way to test.
+    pub(super) evict_all: bool,
+}
+
+impl Inner {
+    pub(super) fn new(glue: Glue, settings: Settings) -> PyResult<Inner> {
+        let engine = Engine::new(Torch::new(glue), settings);
+        Ok(Inner {
+            engine: engine.map_err(|fault| PyValueError::new_err(fault.to_string()))?,
+            entries: FxHashMap::default(),
+            ops: ops::take_known(),
+            token: 0,
+            complex: false,
+            looks: BinaryHeap::new(),
+            count: 0,
+            made: Vec::new(),
+            reads: Vec::new(),
+            watched: None,
+            evict_all: false,
+        })
+    }
+
+    /// Calls `func` under the budget.
+    pub(super) fn dispatch<'py>(
+        &mut self,
+        func: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        self.count += 1;
+        self.drain()?;
+        self.look_later();
+        self.look(py)?;
+        let op = self.ops.op(func, &self.engine.host.glue)?;
+        if op.way == Way::Metadata {
+            return func.call(args.clone(), kwargs);
+        }
+        let repeatable = matches!(op.effect, Effect::Pure | Effect::Seeded) && op.way == Way::Compute;
+        let (glue, complex) = (&self.engine.host.glue, self.complex);
+        let mut walk = Walk { glue, op: &op, found: Found::default(), template: repeatable, complex };
+        let positional = walk.args(args)?;
+        let named = kwargs.map(|kwargs| walk.kwargs(kwargs)).transpose()?.unwrap_or_default();
+        let found = walk.found;
+        self.complex |= found.complex;
+        if op.way == Way::Resize || op.foreign || found.opaque {
+            self.hold(py, &found.operands, op.way == Way::Resize)?;
+        }
+        let call = Ready { op, args, kwargs, found, positional, named };
+        self.run(py, call)
+    }
+
+    /// Before an op that other threads go on with, or that has tensors which can't be tracked: its operands stay.
+    fn hold(&mut self, py: Python<'_>, operands: &[Operand<'_>], exposed: bool) -> PyResult<()> {
+        for operand in operands {
+            let tensor = self.source(&operand.storage)?;
+            let held = if exposed { self.engine.expose(tensor) } else { self.engine.keep_resident(tensor) };
+            held.map_err(|fault| self.fault(py, fault))?;
+        }
+        Ok(())
+    }
+
+    fn run<'py>(&mut self, py: Python<'py>, call: Ready<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Ready { op, args, kwargs, found, mut positional, named } = call;
+        let mut exposed = found.foreign || found.opaque;
+        let mut reads = std::mem::take(&mut self.reads);
+        reads.clear();
+        for operand in &found.operands {
+            reads.push(self.source(&operand.storage)?);
+            exposed |= self.entries.get(&operand.address()).is_some_and(|entry| entry.exposed);
+        }
+        let statistics = running_statistics(&op, &mut positional, args, found.operands.len())?;
+        let first_statistic = found.operands.len() - statistics;
+        let shape = match op.makes {
+            true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
+            false => None,
+        };
+        let known = shape.map(|shape| self.ops.table[shape as usize].clone()).unwrap_or_else(Shape::nothing);
+        let sizes = known.fresh.as_deref().filter(|_| !known.strange);
+        let effect = match op.effect {
+            Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => op.effect,
+            Effect::Collective => Effect::Collective,
+            _ => Effect::Once,
+        };
+        let mut outputs: Vec<Output> =
+            sizes.unwrap_or_default().iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
+        let fresh = outputs.len();
+        let written = written(&found.operands[..first_statistic]);
+        outputs.extend(written.iter().map(|&at| Output::InPlace(at)));
+        let again = matches!(effect, Effect::Pure | Effect::Seeded);
+        let windows = |found: Found<'py>| {
+            found.operands.into_iter().take(first_statistic).map(|operand| operand.window).collect()
+        };
+        let addresses: Vec<usize> = found.operands.iter().map(Operand::address).collect();
+        let generator = found.generator.as_ref().map(|generator| generator.clone_ref(py));
+        let template = again.then(|| Template {
+            args: positional,
+            kwargs: named,
+            windows: windows(found),
+            outputs: outputs.clone(),
+        });
+        // The generator's state is memory of its own.
+        let state = match effect {
+            Effect::Seeded => Some(self.put_state(py)?),
+            _ => None,
+        };
+        let measured = known.guessed && known.workspace > MEASURED;
+        self.engine.host.pending = Some(Pending {
+            op: Arc::clone(&op),
+            args: args.clone().unbind(),
+            kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
+            template,
+            generator,
+            state_bytes: state,
+            measured,
+            started: false,
+            state: None,
+            result: None,
+            workspace: None,
+            time: 0,
+        });
+        let engine_call = Call {
+            kind: &op.name,
+            reads: &reads[..first_statistic],
+            outputs: &outputs,
+            time: Nanos(known.time),
+            workspace: Bytes(known.workspace),
+            effect,
+        };
+        let applied = self.apply(py, engine_call, known.guessed);
+        let pending = self.engine.host.pending.take();
+        if let Some(state) = pending.as_ref().and_then(|pending| pending.state_bytes) {
+            self.engine.host.closed_states.push(state);
+        }
+        applied?;
+        let lost = || PyRuntimeError::new_err(format!("`{}` has not run", op.name));
+        let pending = pending.ok_or_else(lost)?;
+        let result = pending.result.ok_or_else(lost)?.into_bound(py);
+        if let Some(shape) = shape {
+            let shape = &mut self.ops.table[shape as usize];
+            shape.time = pending.time;
+            if let Some(workspace) = pending.workspace {
+                (shape.workspace, shape.guessed) = (workspace, false);
+            }
+        }
+        let made = std::mem::take(&mut self.made);
+        let strange = self.receive(py, &result, &made[..fresh], sizes)?;
+        if let Some(shape) = shape.filter(|_| strange) {
+            self.ops.table[shape as usize].strange = true;
+        }
+        for (&tensor, &at) in made[fresh..].iter().zip(&written) {
+            self.overwritten(py, addresses[at], tensor)?;
+        }
+        self.made = made;
+        self.made.clear();
+        if statistics > 0 {
+            self.statistics(py, &addresses[first_statistic..])?;
+        }
+        if again {
+            for &address in &addresses[..first_statistic] {
+                self.outlive(py, address);
+            }
+        } else if op.volatile {
+            for &at in &written {
+                if let Some(entry) = self.entries.get_mut(&addresses[at]) {
+                    entry.exposed = true;
+                }
+            }
+        }
+        self.reads = reads;
+        if self.watched.is_some() {
+            self.watch_op(&op.name, &addresses, &result, known.workspace)?;
+        }
+        if self.evict_all {
+            self.engine.drop_all();
+        }
+        Ok(result)
+    }
+
+    /// Applies a call; where there is no room, first looks for what the program has given up.
+    fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guessed: bool) -> PyResult<()> {
+        let mut looked = false;
+        let mut tries = 0;
+        loop {
+            let fault = match self.engine.apply(&call, &mut self.made) {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let started = self.engine.host.pending.as_ref().is_some_and(|pending| pending.started);
+            match fault {
+                Fault::NoRoom(_) if !looked => {
+                    looked = true;
+                    self.look_at_all(py)?;
+                }
+                // A bound for scratch memory that is larger than what is there says little.
+                Fault::NoRoom(_) if guessed && call.workspace > Bytes(1 << 12) => {
+                    call.workspace = Bytes(call.workspace.0 / 4 * 3);
+                }
+                Fault::Host(_) if !started && tries < 3 && self.drain()? => tries += 1,
+                fault => return Err(self.fault(py, fault)),
+            }
+        }
+    }
+
+    /// The tensor of a storage, which is brought in if it's new, and anew if its size has changed.
+    pub(super) fn source(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<TensorId> {
+        let address = storage.as_ptr().addr();
+        let bytes = size(storage)?;
+        let mut exposed = false;
+        if let Some(entry) = self.entries.get(&address) {
+            if entry.bytes == bytes {
+                return Ok(entry.tensor);
+            }
+            // Somebody else gives it memory and takes it back.
+            let tensor = entry.tensor;
+            self.forget(storage.py(), address, tensor)?;
+            exposed = true;
+        }
+        self.bring_in(storage, bytes, exposed, Role::Input)
+    }
+
+    /// Puts a storage that nobody can compute again.
+    pub(super) fn bring_in(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        bytes: u64,
+        exposed: bool,
+        role: Role,
+    ) -> PyResult<TensorId> {
+        let py = storage.py();
+        let mut put = self.engine.put(Bytes(bytes), role);
+        if let Err(Fault::NoRoom(_)) = put {
+            self.look_at_all(py)?;
+            put = self.engine.put(Bytes(bytes), role);
+        }
+        let tensor = put.map_err(|fault| self.fault(py, fault))?;
+        let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
+        self.enter(storage, tensor, bytes, exposed || (bytes > 0 && !resizable))?;
+        Ok(tensor)
+    }
+
+    /// Starts to watch a storage.
+    fn enter(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        tensor: TensorId,
+        bytes: u64,
+        exposed: bool,
+    ) -> PyResult<()> {
+        self.token += 1;
+        let owner = watch(storage, self.token, &self.engine.host.dead)?;
+        if let Some(block) = self.engine.block_of(tensor) {
+            *self.engine.host.slot(block.storage) = Slot { owner, ..Slot::default() };
+        }
+        self.entries.insert(storage.as_ptr().addr(), Entry { tensor, token: self.token, bytes, exposed });
+        Ok(())
+    }
+
+    /// Books the results of an op. True: they are not what was expected, and are kept.
+    fn receive<'py>(
+        &mut self,
+        py: Python<'py>,
+        result: &Bound<'py, PyAny>,
+        made: &[TensorId],
+        sizes: Option<&[u64]>,
+    ) -> PyResult<bool> {
+        if sizes.is_some_and(<[u64]>::is_empty) && result.is_none() {
+            return Ok(false);
+        }
+        self.drain()?;
+        let mut storages = Vec::new();
+        let entries = &self.entries;
+        let known = |storage: &Bound<'py, PyAny>| entries.contains_key(&storage.as_ptr().addr());
+        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
+        let given = storages.iter().map(size).collect::<PyResult<Vec<u64>>>()?;
+        if sizes == Some(given.as_slice()) {
+            for ((storage, &tensor), bytes) in storages.iter().zip(made).zip(given) {
+                self.enter(storage, tensor, bytes, false)?;
+            }
+            return Ok(false);
+        }
+        for &tensor in made {
+            if let Some(block) = self.engine.block_of(tensor) {
+                *self.engine.host.slot(block.storage) = Slot::default();
+            }
+            self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
+        }
+        for (storage, bytes) in storages.iter().zip(given) {
+            self.bring_in(storage, bytes, false, Role::Input)?;
+        }
+        Ok(sizes.is_some())
+    }
+
+    /// `tensor` is the new version of the storage at `address`.
+    fn overwritten(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
+        let Some(entry) = self.entries.get_mut(&address) else { return Ok(()) };
+        let old = std::mem::replace(&mut entry.tensor, tensor);
+        let expected = entry.bytes;
+        let (before, after) = (self.engine.block_of(old), self.engine.block_of(tensor));
+        if let (Some(before), Some(after)) = (before, after) {
+            let host = &mut self.engine.host;
+            let owner = std::mem::take(&mut host.slot(before.storage).owner);
+            *host.slot(after.storage) = Slot { owner, ..Slot::default() };
+        }
+        self.engine.del(old).map_err(|fault| self.fault(py, fault))?;
+        let owned = after.and_then(|after| self.engine.host.slot(after.storage).owned(py));
+        if let Some(owned) = owned
+            && size(&owned)? != expected
+        {
+            self.source(&owned)?;
+        }
+        Ok(())
+    }
+
+    /// New versions of the running statistics that a batch normalisation has just written.
+    fn statistics(&mut self, py: Python<'_>, addresses: &[usize]) -> PyResult<()> {
+        let reads: Vec<TensorId> =
+            addresses.iter().filter_map(|address| Some(self.entries.get(address)?.tensor)).collect();
+        let outputs: Vec<Output> = (0..reads.len()).map(Output::InPlace).collect();
+        let call = Call {
+            kind: "running statistics",
+            reads: &reads,
+            outputs: &outputs,
+            effect: Effect::Once,
+            ..Call::default()
+        };
+        self.apply(py, call, false)?;
+        let made = std::mem::take(&mut self.made);
+        for (&address, &tensor) in addresses.iter().zip(&made) {
+            self.overwritten(py, address, tensor)?;
+        }
+        self.made = made;
+        self.made.clear();
+        Ok(())
+    }
+
+    /// A recipe reads the storage: if it can't be computed again, its bytes must outlive the program's interest.
+    fn outlive(&mut self, py: Python<'_>, address: usize) {
+        let Some(entry) = self.entries.get(&address) else { return };
+        if self.engine.is_evictable(entry.tensor) {
+            return;
+        }
+        let Some(block) = self.engine.block_of(entry.tensor) else { return };
+        let slot = self.engine.host.slot(block.storage);
+        if matches!(slot.owner, Owner::Program(_)) {
+            slot.hold(py);
+            self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
+        }
+    }
+
+    /// Gives up what has died since the last time; true if there was something.
+    pub(super) fn drain(&mut self) -> PyResult<bool> {
+        while let Some(state) = self.engine.host.closed_states.pop() {
+            Python::attach(|py| self.engine.del(state).map_err(|fault| self.fault(py, fault)))?;
+        }
+        let dead = {
+            let mut dead = self.engine.host.dead.lock().unwrap_or_else(PoisonError::into_inner);
+            if dead.is_empty() {
+                return Ok(false);
+            }
+            std::mem::take(&mut *dead)
+        };
+        for (address, token) in dead {
+            let Some(entry) = self.entries.get(&address) else { continue };
+            if entry.token == token {
+                let tensor = entry.tensor;
+                Python::attach(|py| self.forget(py, address, tensor))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The program holds the storage at `address` no more.
+    fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
+        self.entries.remove(&address);
+        if let Some(block) = self.engine.block_of(tensor) {
+            let slot = self.engine.host.slot(block.storage);
+            if let Owner::Both(storage) = std::mem::take(&mut slot.owner)
+                && !slot.hollow
+            {
+                slot.own = Some(storage);
+            }
+            slot.hollow = false;
+        }
+        self.engine.del(tensor).map_err(|fault| self.fault(py, fault))
+    }
+
+    /// Room for the state of a generator, which lives as long as the recipe.
+    fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
+        let bytes = Bytes(self.engine.host.glue.state_bytes);
+        let mut put = self.engine.put(bytes, Role::Constant);
+        if let Err(Fault::NoRoom(_)) = put {
+            self.look_at_all(py)?;
+            put = self.engine.put(bytes, Role::Constant);
+        }
+        let tensor = put.map_err(|fault| self.fault(py, fault))?;
+        if let Some(block) = self.engine.block_of(tensor) {
+            *self.engine.host.slot(block.storage) = Slot::default();
+        }
+        Ok(tensor)
+    }
+
+    /// Notes the storages that the host has come to hold.
+    fn look_later(&mut self) {
+        for storage in std::mem::take(&mut self.engine.host.kept) {
+            let Owner::Both(held) = &self.engine.host.slot(storage).owner else { continue };
+            let address = held.as_ptr().addr();
+            if let Some(entry) = self.entries.get(&address) {
+                self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
+            }
+        }
+    }
+
+    /// Looks at those storages whose turn it is.
+    fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        while let Some(&Reverse((due, address, token, interval))) = self.looks.peek() {
+            if due > self.count {
+                break;
+            }
+            self.looks.pop();
+            if !self.look_at(py, address, token)? {
+                let interval = (interval * 2).min(LAST_LOOK);
+                self.looks.push(Reverse((self.count + interval, address, token, interval)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all storages that the host holds.
+    pub(super) fn look_at_all(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.drain()?;
+        self.look_later();
+        for look in std::mem::take(&mut self.looks).into_vec() {
+            let Reverse((_, address, token, _)) = look;
+            if !self.look_at(py, address, token)? {
+                self.looks.push(look);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the storage need not be looked at again.
+    fn look_at(&mut self, py: Python<'_>, address: usize, token: Token) -> PyResult<bool> {
+        let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) else {
+            return Ok(true);
+        };
+        let tensor = entry.tensor;
+        let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
+        self.engine.host.slot(block.storage);
+        let host = &self.engine.host;
+        if !host.slots[block.storage as usize].is_unreferenced(py, &host.glue)? {
+            return Ok(false);
+        }
+        self.forget(py, address, tensor)?;
+        Ok(true)
+    }
+
+    /// A fault of the engine's as Python's error.
+    pub(super) fn fault(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
+        if let Some(raised) = self.engine.host.raised.take() {
+            return raised;
+        }
+        match fault {
+            Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
+            fault => PyRuntimeError::new_err(format!("memfit: {fault}")),
+        }
+    }
+
+    fn no_room(&self, py: Python<'_>, no_room: &NoRoom) -> PyResult<PyErr> {
+        let told = PyDict::new(py);
+        told.set_item("message", no_room.to_string())?;
+        told.set_item("op", &no_room.op)?;
+        told.set_item("asked", no_room.asked.0)?;
+        told.set_item("budget", no_room.budget.0)?;
+        told.set_item("enough", no_room.enough.0)?;
+        for (name, why) in [("operands", Why::Operand), ("pinned", Why::Pinned), ("kept", Why::Source)] {
+            let of = no_room.holding.iter().filter(|holding| holding.why == why);
+            told.set_item(name, of.map(|holding| holding.size.0).sum::<u64>())?;
+        }
+        Ok(PyErr::from_value(self.engine.host.glue.no_room.bind(py).call1((told,))?))
+    }
+
+    /// Brings back every storage that somebody can reach, whatever it takes, and lets go of all.
+    pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        let looked = self.look_at_all(py);
+        self.engine.lift_budget();
+        let mut live: Vec<(Token, TensorId)> =
+            self.entries.values().map(|entry| (entry.token, entry.tensor)).collect();
+        live.sort_unstable_by_key(|&(token, _)| token);
+        let mut outcome = looked;
+        ops::leave_known(std::mem::take(&mut self.ops));
+        for (_, tensor) in live {
+            if let Err(fault) = self.engine.restore(tensor) {
+                let error = self.fault(py, fault);
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
+    }
+}
+
+/// What the ops of a step touch, from which its floor follows.
+#[derive(Default)]
+pub(super) struct Watched {
+    bytes: FxHashMap<Token, u64>,
+    ops: Vec<(String, Vec<Token>, u64)>,
+}
+
+/// The least bytes a step can do with: what outlives it, and the largest working set of one op beside that.
+pub(super) struct Floor {
+    pub(super) persistent: u64,
+    pub(super) largest: u64,
+    pub(super) op: String,
+}
+
+impl Inner {
+    fn watch_op(
+        &mut self,
+        name: &str,
+        operands: &[usize],
+        result: &Bound<'_, PyAny>,
+        workspace: u64,
+    ) -> PyResult<()> {
+        let mut storages = Vec::new();
+        distinct_storages(result, &self.engine.host.glue, &|_| false, &mut storages)?;
+        let addresses = operands.iter().copied().chain(storages.iter().map(|made| made.as_ptr().addr()));
+        let mut tokens = Vec::new();
+        let Some(watched) = &mut self.watched else { return Ok(()) };
+        for entry in addresses.filter_map(|address| self.entries.get(&address)) {
+            watched.bytes.insert(entry.token, entry.bytes);
+            tokens.push(entry.token);
+        }
+        tokens.sort_unstable();
+        tokens.dedup();
+        watched.ops.push((name.to_owned(), tokens, workspace));
+        Ok(())
+    }
+
+    /// Ends the watch: what is alive now outlives the step.
+    pub(super) fn floor(&mut self, py: Python<'_>) -> PyResult<Floor> {
+        self.look_at_all(py)?;
+        let watched = self.watched.take().unwrap_or_default();
+        let mut alive: Vec<Token> = self.entries.values().map(|entry| entry.token).collect();
+        alive.sort_unstable();
+        let persistent = self.entries.values().map(|entry| entry.bytes).sum();
+        let mut floor = Floor { persistent, largest: 0, op: String::new() };
+        for (op, tokens, workspace) in watched.ops {
+            let passing = tokens.iter().filter(|token| alive.binary_search(token).is_err());
+            let set = workspace + passing.map(|token| watched.bytes.get(token).copied().unwrap_or(0)).sum::<u64>();
+            if set > floor.largest {
+                (floor.largest, floor.op) = (set, op);
+            }
+        }
+        Ok(floor)
+    }
+}
+
+/// A call whose arguments have been walked over.
+struct Ready<'a, 'py> {
+    op: Arc<Op>,
+    args: &'a Bound<'py, PyTuple>,
+    kwargs: Option<&'a Bound<'py, PyDict>>,
+    found: Found<'py>,
+    positional: Vec<Arg>,
+    named: Vec<(Py<pyo3::types::PyString>, Arg)>,
+}
+
+/// The operands that are written, each storage once.
+fn written(operands: &[Operand<'_>]) -> Vec<usize> {
+    let mut written: Vec<usize> = (0..operands.len()).filter(|&at| operands[at].written).collect();
+    written.sort_by_key(|&at| (operands[at].address(), at));
+    written.dedup_by_key(|at| operands[*at].address());
+    written.sort_unstable();
+    written
+}
+
+/// How many of the last operands are running statistics that this call overwrites; a repetition gets none.
+fn running_statistics(
+    op: &Op,
+    positional: &mut [Arg],
+    args: &Bound<'_, PyTuple>,
+    operands: usize,
+) -> PyResult<usize> {
+    let Some(norm) = &op.norm else { return Ok(0) };
+    let training = match norm.training {
+        Some(at) => args.get_item(at)?.is_truthy()?,
+        None => true,
+    };
+    let numbers: Vec<usize> = norm
+        .running
+        .iter()
+        .filter_map(|&at| match positional.get(at) {
+            Some(&Arg::Operand(number)) => Some(number),
+            _ => None,
+        })
+        .collect();
+    let tail = numbers.iter().copied().eq(operands - numbers.len().min(operands)..operands);
+    if !training || !tail {
+        return Ok(0);
+    }
+    for &at in &norm.running {
+        if let Some(arg) = positional.get_mut(at) {
+            *arg = Arg::Value(args.py().None());
+        }
+    }
+    Ok(numbers.len())
+}
+
+impl Inner {
+    /// From now on what reads `storage` is kept.
+    pub(super) fn expose(&mut self, storage: &Bound<'_, PyAny>) {
+        if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
+            entry.exposed = true;
+        }
+    }
+}

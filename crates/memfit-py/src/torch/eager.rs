@@ -1,0 +1,248 @@
+//! The class that a dispatch mode in Python calls.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use memfit::engine::Settings;
+use memfit::ir::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::Borrowed;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt as _;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::dispatch::{Inner, Watched};
+use super::glue::Glue;
+
+thread_local! {
+    /// Its address is the thread's own.
+    static HERE: u8 = const { 0 };
+}
+
+fn here() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
+}
+
+/// The online engine over PyTorch's storages.
+///
+/// One step of bookkeeping happens at a time. A thread of autograd's may call while the thread that enabled the mode waits; a
+/// call from within a call is an error.
+#[pyclass(frozen, module = "memfit._memfit")]
+pub(super) struct Eager {
+    inner: Mutex<Option<Inner>>,
+    /// The thread that is within, as [`here`].
+    within: AtomicUsize,
+    tensor: Py<PyAny>,
+    parameter: Py<PyAny>,
+    /// Whether this process has inherited the engine from the one that made it.
+    forked: AtomicBool,
+}
+
+struct Within<'a> {
+    guard: MutexGuard<'a, Option<Inner>>,
+    within: &'a AtomicUsize,
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.within.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Within<'_> {
+    fn inner(&mut self) -> PyResult<&mut Inner> {
+        self.guard.as_mut().ok_or_else(|| PyRuntimeError::new_err("memfit is not enabled any more"))
+    }
+}
+
+impl Eager {
+    fn enter(&self, py: Python<'_>) -> PyResult<Within<'_>> {
+        let guard = match self.inner.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                if self.within.load(Ordering::Relaxed) == here() {
+                    return Err(PyRuntimeError::new_err("memfit was called by an op that it is running"));
+                }
+                self.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        self.within.store(here(), Ordering::Relaxed);
+        Ok(Within { guard, within: &self.within })
+    }
+}
+
+#[pymethods]
+impl Eager {
+    /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`.
+    #[new]
+    #[pyo3(signature = (glue, budget, *, align, evictor, sqrt_sampling = false, evict_all = false))]
+    fn new(
+        glue: &Bound<'_, PyAny>,
+        budget: u64,
+        align: u64,
+        evictor: &str,
+        sqrt_sampling: bool,
+        evict_all: bool,
+    ) -> PyResult<Eager> {
+        let _ = sqrt_sampling;
+        let settings = Settings {
+            align: Bytes(align),
+            allocator: "ideal".to_owned(),
+            evictor: evictor.to_owned(),
+            ..Settings::new(Bytes(budget))
+        };
+        let mut inner = Inner::new(Glue::new(glue)?, settings)?;
+        inner.evict_all = evict_all;
+        Ok(Eager {
+            inner: Mutex::new(Some(inner)),
+            within: AtomicUsize::new(0),
+            tensor: glue.getattr("tensor")?.unbind(),
+            parameter: glue.getattr("parameter")?.unbind(),
+            forked: AtomicBool::new(false),
+        })
+    }
+
+    /// As `TorchDispatchMode.__torch_dispatch__`, for a method of a mode.
+    #[pyo3(signature = (_mode, func, types, args, kwargs = None))]
+    fn dispatch<'py>(
+        &self,
+        _mode: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyTuple>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        // A subclass has its own way first; the plain tensors in it come back here.
+        let plain = |kind: &Borrowed<'_, 'py, PyAny>| kind.is(&self.tensor) || kind.is(&self.parameter);
+        if !types.is_empty() && !types.iter_borrowed().all(|kind| plain(&kind)) {
+            return Ok(py.NotImplemented().into_bound(py));
+        }
+        if self.forked.load(Ordering::Relaxed) {
+            return func.call(args.clone(), kwargs);
+        }
+        self.enter(py)?.inner()?.dispatch(func, args, kwargs)
+    }
+
+    /// In the child of a fork: the parent's storages are not ours to move.
+    fn leave_to_parent(&self) {
+        self.forked.store(true, Ordering::Relaxed);
+    }
+
+    /// Evicts a storage. False: it is not known, in use elsewhere, or can't be computed again.
+    fn drop(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+            return Ok(false);
+        };
+        inner.engine.drop(tensor).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Brings a storage back, and keeps it until as many `unpin`.
+    fn pin(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let tensor = inner.source(storage)?;
+        inner.engine.pin(tensor).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Takes one `pin` back.
+    fn unpin(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+            return Err(PyValueError::new_err("the tensor is not pinned"));
+        };
+        inner.engine.unpin(tensor).map_err(|_| PyValueError::new_err("the tensor is not pinned"))
+    }
+
+    /// Brings a storage back.
+    fn restore(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let tensor = inner.source(storage)?;
+        inner.engine.restore(tensor).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Brings a storage back for good: somebody outside gets its address, and may write to it.
+    fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let tensor = inner.source(storage)?;
+        inner.engine.expose(tensor).map_err(|fault| inner.fault(py, fault))?;
+        inner.expose(storage);
+        Ok(())
+    }
+
+    /// Makes a storage known that was there before. False: it is known.
+    fn adopt(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut within = self.enter(storage.py())?;
+        let inner = within.inner()?;
+        if inner.entries.contains_key(&storage.as_ptr().addr()) {
+            return Ok(false);
+        }
+        inner.source(storage).map(|_| true)
+    }
+
+    /// Whether the bytes of a storage are there.
+    fn is_resident(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut within = self.enter(storage.py())?;
+        let inner = within.inner()?;
+        let entry = inner.entries.get(&storage.as_ptr().addr());
+        Ok(entry.is_none_or(|entry| inner.engine.is_resident(entry.tensor)))
+    }
+
+    /// From now on notes what each op touches.
+    fn watch(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)?.inner()?.watched = Some(Watched::default());
+        Ok(())
+    }
+
+    /// Ends the watch: bytes that are alive now, bytes of the largest working set of one op beside them, and its name.
+    fn floor(&self, py: Python<'_>) -> PyResult<(u64, u64, String)> {
+        let floor = self.enter(py)?.inner()?.floor(py)?;
+        Ok((floor.persistent, floor.largest, floor.op))
+    }
+
+    /// Brings back all that can be reached, and lets go of it; a second time it does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.forked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut within = self.enter(py)?;
+        let Some(mut inner) = within.guard.take() else { return Ok(()) };
+        let closed = inner.close(py);
+        drop(within);
+        closed
+    }
+
+    /// What has been done so far.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        inner.drain()?;
+        let stats = inner.engine.stats();
+        let told = PyDict::new(py);
+        for (name, value) in [
+            ("ops", stats.calls),
+            ("recomputed_ops", stats.recomputes),
+            ("evictions", stats.evictions),
+            ("peak_bytes", stats.peak.0),
+            ("used_bytes", stats.used.0),
+            ("op_ns", stats.first_ns),
+            ("recompute_ns", stats.recompute_ns),
+            ("storages", inner.entries.len() as u64),
+            ("recipes", inner.engine.host.recipes.len() as u64),
+        ] {
+            told.set_item(name, value)?;
+        }
+        Ok(told)
+    }
+}

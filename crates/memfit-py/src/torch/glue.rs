@@ -1,0 +1,56 @@
+//! The half of the host that is written in Python, by its functions.
+
+use pyo3::prelude::*;
+
+/// What `memfit.torch._glue` offers.
+pub(super) struct Glue {
+    /// `torch.Tensor` and `torch.nn.Parameter`.
+    pub(super) tensor: Py<PyAny>,
+    pub(super) parameter: Py<PyAny>,
+    /// `describe(func)`: how an op behaves, as [`super::ops::Op`] reads it.
+    pub(super) describe: Py<PyAny>,
+    /// `infer(func, args, kwargs)`: bytes of the storages it makes and of its scratch memory, or `None`.
+    pub(super) infer: Py<PyAny>,
+    /// `window(storage, dtype, offset, shape, stride)`: a tensor over a storage.
+    pub(super) window: Py<PyAny>,
+    /// `replay(func, args, kwargs, state)`: calls below autograd, from a generator state.
+    pub(super) replay: Py<PyAny>,
+    /// `draw(generator)`: the generator's state, to be put back by `replay`.
+    pub(super) draw: Py<PyAny>,
+    /// `evict(storage)`: the bytes go, the size stays, an access raises.
+    pub(super) evict: Py<PyAny>,
+    /// `refill(storage, source)`: the bytes of `source` become those of `storage`.
+    pub(super) refill: Py<PyAny>,
+    /// `is_unreferenced(storage)`: whether nobody but the caller can reach it.
+    pub(super) is_unreferenced: Py<PyAny>,
+    /// `measure(func, args, kwargs)`: calls, and returns the result and the scratch bytes that were seen.
+    pub(super) measure: Py<PyAny>,
+    /// Makes the error for a budget that is too small.
+    pub(super) no_room: Py<PyAny>,
+    /// The attribute of a tensor that is true on the tracked device.
+    pub(super) on_device: Py<PyAny>,
+    /// Bytes of the state of a generator.
+    pub(super) state_bytes: u64,
+}
+
+impl Glue {
+    pub(super) fn new(glue: &Bound<'_, PyAny>) -> PyResult<Glue> {
+        let take = |name: &str| glue.getattr(name).map(Bound::unbind);
+        Ok(Glue {
+            tensor: take("tensor")?,
+            parameter: take("parameter")?,
+            describe: take("describe")?,
+            infer: take("infer")?,
+            window: take("window")?,
+            replay: take("replay")?,
+            draw: take("draw")?,
+            evict: take("evict")?,
+            refill: take("refill")?,
+            is_unreferenced: take("is_unreferenced")?,
+            measure: take("measure")?,
+            no_room: take("no_room")?,
+            on_device: take("on_device")?,
+            state_bytes: glue.getattr("state_bytes")?.extract()?,
+        })
+    }
+}

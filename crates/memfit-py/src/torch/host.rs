@@ -1,0 +1,316 @@
+//! PyTorch as the engine's device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use memfit::engine::{Block, Host, HostError, Output, Run, TensorId};
+use memfit::ir::Nanos;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use rustc_hash::FxHashMap;
+
+use super::glue::Glue;
+use super::operands::{Arg, Window};
+use super::ops::Op;
+use super::storages::{Dead, Owner, Slot};
+
+/// How to make a call again.
+pub(super) struct Recipe {
+    op: Arc<Op>,
+    args: Vec<Arg>,
+    kwargs: Vec<(Py<PyString>, Arg)>,
+    windows: Vec<Window>,
+    outputs: Vec<Output>,
+    /// State of the generator before the first run.
+    state: Option<Py<PyAny>>,
+    /// The engine's room for it.
+    state_bytes: Option<TensorId>,
+}
+
+/// A call that is about to run for the first time.
+pub(super) struct Pending {
+    pub(super) op: Arc<Op>,
+    pub(super) args: Py<PyTuple>,
+    pub(super) kwargs: Option<Py<PyDict>>,
+    /// What is needed to make the call again, if that may be asked for.
+    pub(super) template: Option<Template>,
+    pub(super) generator: Option<Py<PyAny>>,
+    /// Room for the generator's state; the recipe takes it.
+    pub(super) state_bytes: Option<TensorId>,
+    /// Whether its scratch memory is to be measured.
+    pub(super) measured: bool,
+    pub(super) started: bool,
+    pub(super) state: Option<Py<PyAny>>,
+    pub(super) result: Option<Py<PyAny>>,
+    pub(super) workspace: Option<u64>,
+    pub(super) time: u64,
+}
+
+/// The arguments of a call, without their tensors.
+pub(super) struct Template {
+    pub(super) args: Vec<Arg>,
+    pub(super) kwargs: Vec<(Py<PyString>, Arg)>,
+    pub(super) windows: Vec<Window>,
+    pub(super) outputs: Vec<Output>,
+}
+
+/// The host.
+pub(super) struct Torch {
+    pub(super) glue: Glue,
+    pub(super) slots: Vec<Slot>,
+    pub(super) recipes: FxHashMap<u64, Recipe>,
+    pub(super) pending: Option<Pending>,
+    /// What PyTorch raised; the engine's error only says that it did.
+    pub(super) raised: Option<PyErr>,
+    pub(super) dead: Dead,
+    /// Storages that the host holds since somebody looked.
+    pub(super) kept: Vec<u32>,
+    /// Rooms of generator states that nobody needs any more.
+    pub(super) closed_states: Vec<TensorId>,
+    start: Instant,
+}
+
+const DISCARDED: u32 = u32::MAX;
+
+impl Torch {
+    pub(super) fn new(glue: Glue) -> Torch {
+        Torch {
+            glue,
+            slots: Vec::new(),
+            recipes: FxHashMap::default(),
+            pending: None,
+            raised: None,
+            dead: Dead::default(),
+            kept: Vec::new(),
+            closed_states: Vec::new(),
+            start: Instant::now(),
+        }
+    }
+
+    pub(super) fn slot(&mut self, storage: u32) -> &mut Slot {
+        let index = storage as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        &mut self.slots[index]
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn fail<T>(&mut self, outcome: PyResult<T>) -> Result<T, HostError> {
+        outcome.map_err(|error| {
+            let message = error.to_string();
+            self.raised = Some(error);
+            HostError(message)
+        })
+    }
+
+    /// The first run: the program's own call.
+    fn first(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<Nanos> {
+        pending.started = true;
+        let (func, args, kwargs) = (&pending.op.func, &pending.args, pending.kwargs.as_ref());
+        let start = self.now();
+        let result = if pending.measured {
+            let (result, workspace) = self.glue.measure.bind(py).call1((func, args, kwargs))?.extract()?;
+            pending.workspace = workspace;
+            result
+        } else {
+            func.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)))?
+        };
+        let time = self.now().saturating_sub(start).max(1);
+        pending.time = time;
+        pending.result = Some(result);
+        if let Some(Template { args, kwargs, windows, outputs }) = pending.template.take() {
+            let (op, state) = (Arc::clone(&pending.op), pending.state.take());
+            let state_bytes = pending.state_bytes.take();
+            self.recipes.insert(number, Recipe { op, args, kwargs, windows, outputs, state, state_bytes });
+        }
+        Ok(Nanos(time))
+    }
+
+    /// A repetition, into new storages.
+    fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
+        let lost = || pyo3::exceptions::PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
+        let recipe = self.recipes.get(&run.call).ok_or_else(lost)?;
+        let mut tensors = Vec::with_capacity(recipe.windows.len());
+        let mut storages = Vec::with_capacity(recipe.windows.len());
+        for (window, block) in recipe.windows.iter().zip(run.reads) {
+            let bytes = self.slots.get(block.storage as usize).and_then(|slot| slot.bytes(py));
+            let Some(bytes) = bytes else {
+                let message = format!("the bytes of an operand of `{}` have gone", run.kind);
+                return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
+            };
+            let Window { dtype, shape, stride, offset } = window;
+            tensors.push(self.glue.window.bind(py).call1((&bytes, dtype, offset, shape, stride))?);
+            storages.push(bytes);
+        }
+        let args = recipe.args.iter().map(|arg| build(py, arg, &tensors)).collect::<PyResult<Vec<_>>>()?;
+        let kwargs = PyDict::new(py);
+        for (name, arg) in &recipe.kwargs {
+            kwargs.set_item(name, build(py, arg, &tensors)?)?;
+        }
+        let (op, outputs) = (Arc::clone(&recipe.op), recipe.outputs.clone());
+        let start = self.now();
+        let replay = self.glue.replay.bind(py);
+        let result = replay.call1((&op.func, PyTuple::new(py, args)?, kwargs, &recipe.state))?;
+        let time = self.now().saturating_sub(start).max(1);
+        drop(tensors);
+        let mut made = Vec::new();
+        let known = |storage: &Bound<'_, PyAny>| storages.iter().any(|known| known.is(storage));
+        distinct_storages(&result, &self.glue, &known, &mut made)?;
+        drop(result);
+        let mut fresh = made.into_iter();
+        for (output, block) in outputs.iter().zip(run.writes) {
+            match *output {
+                Output::Fresh(_) => {
+                    let storage = fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
+                    let Some(storage) = storage else {
+                        let message = format!("`{}` gave other results when it was called again", run.kind);
+                        return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
+                    };
+                    if block.storage != DISCARDED {
+                        self.fill(block.storage, storage)?;
+                    }
+                }
+                Output::InPlace(of) => {
+                    let old = self.slot(run.reads[of].storage).own.take();
+                    if let Some(old) = old
+                        && block.storage != DISCARDED
+                    {
+                        self.fill(block.storage, old.into_bound(py))?;
+                    }
+                }
+                Output::View(_) => {}
+            }
+        }
+        Ok(Nanos(time))
+    }
+
+    fn fill(&mut self, storage: u32, source: Bound<'_, PyAny>) -> PyResult<()> {
+        self.slot(storage);
+        self.slots[storage as usize].fill(source, &self.glue)
+    }
+}
+
+/// An argument with tensors in it.
+fn build<'py>(py: Python<'py>, arg: &Arg, tensors: &[Bound<'py, PyAny>]) -> PyResult<Bound<'py, PyAny>> {
+    let all = |elements: &[Arg]| {
+        elements.iter().map(|element| build(py, element, tensors)).collect::<PyResult<Vec<_>>>()
+    };
+    Ok(match arg {
+        Arg::Operand(number) => tensors[*number].clone(),
+        Arg::Value(value) => value.bind(py).clone(),
+        Arg::List(elements) => PyList::new(py, all(elements)?)?.into_any(),
+        Arg::Tuple(elements) => PyTuple::new(py, all(elements)?)?.into_any(),
+    })
+}
+
+/// Bytes of a storage.
+pub(super) fn size(storage: &Bound<'_, PyAny>) -> PyResult<u64> {
+    storage.call_method0(pyo3::intern!(storage.py(), "nbytes"))?.extract()
+}
+
+/// Appends the storages of the tensors in `result` to `made`, each once, but for what is `known`.
+pub(super) fn distinct_storages<'py>(
+    result: &Bound<'py, PyAny>,
+    glue: &Glue,
+    known: &dyn Fn(&Bound<'py, PyAny>) -> bool,
+    made: &mut Vec<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    let py = result.py();
+    if let Ok(tuple) = result.cast::<PyTuple>() {
+        for element in tuple.iter() {
+            distinct_storages(&element, glue, known, made)?;
+        }
+    } else if let Ok(list) = result.cast::<PyList>() {
+        for element in list.iter() {
+            distinct_storages(&element, glue, known, made)?;
+        }
+    } else if result.is_instance(glue.tensor.bind(py))? {
+        let tracked = result.getattr(glue.on_device.bind(py).cast::<PyString>()?)?.is_truthy()?;
+        if tracked && let Ok(storage) = result.call_method0(pyo3::intern!(py, "untyped_storage")) {
+            let again = made.iter().any(|other| other.is(&storage));
+            if !again && !known(&storage) {
+                made.push(storage);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Host for Torch {
+    fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
+        Python::attach(|py| {
+            if run.repetition > 0 {
+                let ran = self.again(py, run);
+                return self.fail(ran);
+            }
+            // The running statistics of a batch normalisation were written by its own call.
+            let Some(mut pending) = self.pending.take() else { return Ok(Nanos::ZERO) };
+            let ran = self.first(py, run.call, &mut pending);
+            self.pending = Some(pending);
+            self.fail(ran)
+        })
+    }
+
+    fn release(&mut self, block: Block) {
+        if block.storage == DISCARDED {
+            return;
+        }
+        Python::attach(|py| {
+            self.slot(block.storage);
+            let emptied = self.slots[block.storage as usize].empty(py, &self.glue);
+            if let Err(error) = emptied {
+                self.raised.get_or_insert(error);
+            }
+        });
+    }
+
+    fn is_shared(&mut self, storage: u32) -> bool {
+        Python::attach(|py| {
+            let Some(slot) = self.slots.get(storage as usize) else { return false };
+            if slot.own.is_some() {
+                return false;
+            }
+            let Some(owned) = slot.owned(py) else { return false };
+            let resizable = owned.call_method0(pyo3::intern!(py, "resizable"));
+            !resizable.and_then(|resizable| resizable.is_truthy()).unwrap_or(false)
+        })
+    }
+
+    fn keep(&mut self, storage: u32) {
+        Python::attach(|py| self.slot(storage).hold(py));
+        self.kept.push(storage);
+    }
+
+    fn close(&mut self, call: u64) {
+        let recipe = self.recipes.remove(&call);
+        self.closed_states.extend(recipe.and_then(|recipe| recipe.state_bytes));
+    }
+
+    fn clock(&mut self) -> Nanos {
+        Nanos(self.now() + 1)
+    }
+
+    fn generator(&mut self) -> Option<u64> {
+        Python::attach(|py| {
+            let pending = self.pending.as_mut()?;
+            pending.template.as_ref()?;
+            let state = self.glue.draw.bind(py).call1((&pending.generator,)).ok()?;
+            pending.state = Some(state.unbind());
+            Some(0)
+        })
+    }
+}
+
+impl Slot {
+    /// Whether only the host reaches the storage.
+    pub(super) fn is_unreferenced(&self, py: Python<'_>, glue: &Glue) -> PyResult<bool> {
+        match &self.owner {
+            Owner::Both(storage) => glue.is_unreferenced.bind(py).call1((storage,))?.is_truthy(),
+            Owner::Nobody | Owner::Program(_) => Ok(false),
+        }
+    }
+}

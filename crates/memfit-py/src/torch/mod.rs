@@ -1,0 +1,21 @@
+//! The eager host for PyTorch: what a dispatch mode sees goes through the online engine.
+//!
+//! A storage of the tracked device is a tensor of the engine; a write to it is a new version. Eviction swaps the bytes of a
+//! storage for a hollow one of the same size, behind autograd, and regeneration swaps new bytes in: views, saved
+//! tensors and the user's own references see the same storage all the time. Views are metadata and never reach the
+//! engine. The half in Python (`memfit.torch._glue`) knows how an op is described, sized and called again.
+
+use pyo3::prelude::*;
+
+mod dispatch;
+mod eager;
+mod glue;
+mod host;
+mod operands;
+mod ops;
+mod storages;
+
+/// Adds the host's class to the module.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<eager::Eager>()
+}

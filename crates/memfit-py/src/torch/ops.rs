@@ -1,0 +1,179 @@
+//! What is known of each op, and of each op with operands of given shapes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memfit::ir::Effect;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustc_hash::FxHashMap;
+
+use super::glue::Glue;
+
+/// Which of an op's arguments are a property of interest.
+#[derive(Default)]
+pub(super) struct Marked {
+    pub(super) positions: Vec<bool>,
+    pub(super) names: Vec<String>,
+}
+
+impl Marked {
+    fn new(description: &Bound<'_, PyAny>, key: &str) -> PyResult<Marked> {
+        let (positions, names) = description.get_item(key)?.extract()?;
+        Ok(Marked { positions, names })
+    }
+
+    pub(super) fn at(&self, position: usize) -> bool {
+        self.positions.get(position).copied().unwrap_or(false)
+    }
+
+    pub(super) fn named(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+}
+
+/// How an op treats its arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Only metadata: it is called as if there were no engine.
+    Metadata,
+    /// It may give a storage another size: what depends on the storage is brought back first.
+    Resize,
+    /// All else.
+    Compute,
+}
+
+/// Batch normalisation in training: it overwrites running statistics that its results do not depend on.
+pub(super) struct Norm {
+    /// Position of the flag for training, where there is one.
+    pub(super) training: Option<usize>,
+    /// Positions of the running statistics; a repetition gets `None` there.
+    pub(super) running: Vec<usize>,
+}
+
+/// One op.
+pub(super) struct Op {
+    /// Kept, so that its address stays its own.
+    pub(super) func: Py<PyAny>,
+    pub(super) name: String,
+    pub(super) way: Way,
+    pub(super) effect: Effect,
+    /// Whether other threads may read or write its operands after it has returned.
+    pub(super) foreign: bool,
+    /// Whether what it writes is given memory, and loses it, behind everybody's back.
+    pub(super) volatile: bool,
+    /// Whether it makes tensors at all.
+    pub(super) makes: bool,
+    pub(super) writes: Marked,
+    /// Numbers that decide on sizes.
+    pub(super) sized: Marked,
+    pub(super) norm: Option<Norm>,
+    /// Position of the generator among the names, if one can be given.
+    pub(super) generator: bool,
+}
+
+impl Op {
+    fn new(func: &Bound<'_, PyAny>, glue: &Glue) -> PyResult<Op> {
+        let told = glue.describe.bind(func.py()).call1((func,))?;
+        let way = match told.get_item("way")?.extract::<String>()?.as_str() {
+            "metadata" => Way::Metadata,
+            "resize" => Way::Resize,
+            _ => Way::Compute,
+        };
+        let effect = match told.get_item("effect")?.extract::<String>()?.as_str() {
+            "pure" => Effect::Pure,
+            "seeded" => Effect::Seeded,
+            "collective" => Effect::Collective,
+            _ => Effect::Once,
+        };
+        let norm = told.get_item("norm")?.extract::<Option<(Option<usize>, Vec<usize>)>>()?;
+        Ok(Op {
+            func: func.clone().unbind(),
+            name: told.get_item("name")?.extract()?,
+            way,
+            effect,
+            foreign: told.get_item("foreign")?.extract()?,
+            volatile: told.get_item("volatile")?.extract()?,
+            makes: told.get_item("makes")?.extract()?,
+            writes: Marked::new(&told, "writes")?,
+            sized: Marked::new(&told, "sized")?,
+            norm: norm.map(|(training, running)| Norm { training, running }),
+            generator: told.get_item("generator")?.extract()?,
+        })
+    }
+}
+
+/// What an op makes of operands of given shapes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape {
+    /// Bytes of each storage it makes, in the order of its results; `None` if they depend on the data.
+    pub(super) fresh: Option<Vec<u64>>,
+    /// Scratch bytes.
+    pub(super) workspace: u64,
+    /// Whether the scratch bytes are only a bound.
+    pub(super) guessed: bool,
+    /// Ns, as last measured.
+    pub(super) time: u64,
+    /// Whether its results turned out to be something else than was inferred: they are kept.
+    pub(super) strange: bool,
+}
+
+impl Shape {
+    /// That of an op without results.
+    pub(super) fn nothing() -> Shape {
+        Shape { fresh: Some(Vec::new()), ..Shape::default() }
+    }
+}
+
+/// The tables.
+#[derive(Default)]
+pub(super) struct Ops {
+    known: FxHashMap<usize, Arc<Op>>,
+    shapes: FxHashMap<Box<[u64]>, u32>,
+    pub(super) table: Vec<Shape>,
+}
+
+/// What earlier engines of this process have learnt.
+static KNOWN: Mutex<Option<Ops>> = Mutex::new(None);
+
+/// Takes over what an earlier engine has learnt.
+pub(super) fn take_known() -> Ops {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+}
+
+/// Leaves what was learnt to the next engine.
+pub(super) fn leave_known(ops: Ops) {
+    *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(ops);
+}
+
+impl Ops {
+    /// What is known of `func`.
+    pub(super) fn op(&mut self, func: &Bound<'_, PyAny>, glue: &Glue) -> PyResult<Arc<Op>> {
+        let address = func.as_ptr().addr();
+        if let Some(op) = self.known.get(&address) {
+            return Ok(Arc::clone(op));
+        }
+        let op = Arc::new(Op::new(func, glue)?);
+        self.known.insert(address, Arc::clone(&op));
+        Ok(op)
+    }
+
+    /// The number of the shape of a call with `key`; inferred when it is met for the first time.
+    pub(super) fn shape(
+        &mut self,
+        key: &[u64],
+        op: &Op,
+        args: &Bound<'_, PyAny>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+        glue: &Glue,
+    ) -> PyResult<u32> {
+        if let Some(&shape) = self.shapes.get(key) {
+            return Ok(shape);
+        }
+        let told = glue.infer.bind(args.py()).call1((&op.func, args, kwargs))?;
+        let (fresh, workspace, guessed): (Option<Vec<u64>>, u64, bool) = told.extract()?;
+        let number = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
+        self.table.push(Shape { fresh, workspace, guessed, ..Shape::default() });
+        self.shapes.insert(key.into(), number);
+        Ok(number)
+    }
+}

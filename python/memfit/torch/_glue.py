@@ -1,0 +1,305 @@
+"""What the native host asks of PyTorch: how an op behaves, what it will make, how it is called again, and how the bytes
+of a storage go and come back. Every use of a private function of PyTorch's is in this file.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from memfit.torch._errors import budget_error
+
+tensor = torch.Tensor
+parameter = torch.nn.Parameter
+on_device = "is_cpu"
+"""Set by `track`: the attribute of a tensor that is true on the tracked device."""
+
+state_bytes = torch.default_generator.get_state().nbytes
+"""Set by `track`: bytes of a generator's state."""
+
+EVICTED = (
+    "this tensor was evicted by memfit\n"
+    "hint: use it where `memfit.torch.enable` is active, or bring it back with `memfit.torch.restore(tensor)`"
+)
+
+_SWAP = hasattr(torch.UntypedStorage, "_swap_data_ptr_")
+
+
+def track(device: torch.device) -> None:
+    """Storages of `device` are what the budget is for."""
+    global on_device, state_bytes
+    on_device = f"is_{device.type}"
+    state_bytes = _generator(None).get_state().nbytes
+
+
+# Ops
+
+_RESIZE = ("resize", "set_", "_resize_output")
+# Position of the flag for training, and of the running statistics that a repetition leaves alone.
+_NORMS = {
+    "aten::native_batch_norm": (5, [3, 4]),
+    "aten::cudnn_batch_norm": (5, [3, 4]),
+    "aten::miopen_batch_norm": (5, [3, 4]),
+}
+_KNOWN_NAMESPACES = ("aten", "prims", "torchvision")
+# Kernels for CUDA that add in any order: their repetition may differ in the last bit.
+_UNORDERED = (
+    "index_add scatter_add scatter_reduce index_put put_ histc bincount cumsum kthvalue median grid_sampler_2d_backward "
+    "grid_sampler_3d_backward upsample max_unpool adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward "
+    "avg_pool3d_backward adaptive_max_pool2d_backward fractional_max_pool max_pool3d_with_indices_backward "
+    "reflection_pad replication_pad embedding_bag embedding_dense_backward nll_loss2d _ctc_loss_backward"
+).split()
+
+
+def describe(func: Any) -> dict[str, Any]:
+    """How `func` treats its arguments and whether it may be called again."""
+    schema, tags, namespace = func._schema, func.tags, func.namespace
+    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
+    base = schema.name.split("::")[-1]
+    collective = "c10d" in namespace
+    if namespace == "c10d":
+        # Its schemas do not say what they write.
+        written = ["Tensor" in str(argument.type) for argument in schema.arguments]
+    factory = not any("Tensor" in str(argument.type) for argument in schema.arguments)
+    sized = [factory or _decides_size(str(argument.type)) for argument in schema.arguments]
+    return {
+        "name": f"{namespace}.{func.__name__}" if hasattr(func, "__name__") else str(func),
+        "way": _way(func, base, any(written)),
+        "effect": _effect(func, base, namespace, tags),
+        "foreign": collective,
+        "volatile": namespace not in _KNOWN_NAMESPACES and any(written),
+        "makes": len(schema.returns) > 0,
+        "writes": _marked(schema, written),
+        "sized": _marked(schema, sized),
+        "norm": _NORMS.get(schema.name),
+        "generator": any(argument.name == "generator" for argument in schema.arguments),
+    }
+
+
+def _decides_size(kind: str) -> bool:
+    return kind not in ("number", "Optional[number]", "float", "Optional[float]", "List[number]", "Generator")
+
+
+def _marked(schema: Any, marks: list[bool]) -> tuple[list[bool], list[str]]:
+    positions = [mark for argument, mark in zip(schema.arguments, marks) if not argument.kwarg_only]
+    return positions, [argument.name for argument, mark in zip(schema.arguments, marks) if mark]
+
+
+def _way(func: Any, base: str, writes: bool) -> str:
+    if torch.Tag.inplace_view in func.tags or base.startswith(_RESIZE):
+        return "resize" if base.startswith(_RESIZE) else "metadata"
+    if func.namespace == "prim" or base == "record_stream":
+        return "metadata"
+    returns = func._schema.returns
+    views = all(value.alias_info is not None and not value.alias_info.is_write for value in returns)
+    return "metadata" if returns and views and not writes else "compute"
+
+
+def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
+    if "c10d" in namespace:
+        return "collective"
+    if namespace not in _KNOWN_NAMESPACES or base.startswith(("_foreach_", "_fused_", "_amp_")):
+        return "once"
+    if torch.Tag.maybe_aliasing_or_mutating in tags or torch.Tag.data_dependent_output in tags:
+        return "once"
+    if on_device != "is_cpu":
+        bitwise = getattr(torch.Tag, "nondeterministic_bitwise", None)
+        if bitwise in tags or base.startswith(tuple(_UNORDERED)):
+            return "once"
+    return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
+
+
+# Sizes
+
+_META = torch.device("meta")
+_SMALL = 1 << 10
+
+
+def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, bool]:
+    """Bytes of each storage that the call will make (`None` if only the data can say), of its scratch memory, and whether
+    the latter is only a bound. Nothing is computed: the call is made on meta tensors.
+    """
+    operands = list(_tensors((args, kwargs)))
+    read = sum(operand.numel() * operand.element_size() for operand in operands)
+    try:
+        results = _on_meta(func, args, kwargs or {})
+    except Exception:  # noqa: BLE001 - a wrong call fails again when it is made, with PyTorch's own words
+        return None, _unknown(func, operands, read), True
+    sizes = [storage.nbytes() for storage in results]
+    dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
+    if torch.Tag.pointwise in func.tags and len(dtypes) <= 1:
+        return sizes, _SMALL, False
+    made = sum(sizes)
+    if func._schema.name in _LITTLE_SCRATCH and len(dtypes) <= 1:
+        return sizes, made // 4 + _SMALL, True
+    if func._schema.name in _SCRATCH_AS_RESULTS:
+        return sizes, made + _SMALL, True
+    return sizes, read + made + _SMALL, True
+
+
+# What kernels of PyTorch's were seen to need at most; of all others as much as they read and make.
+_LITTLE_SCRATCH = {
+    f"aten::{name}"
+    for name in "mm addmm bmm baddbmm clone copy_ cat stack _log_softmax _softmax _safe_softmax _log_softmax_backward_data "
+    "_softmax_backward_data native_layer_norm native_layer_norm_backward native_batch_norm sum mean amax amin max min "
+    "embedding nll_loss_forward nll_loss_backward max_pool2d_with_indices max_pool2d_with_indices_backward "
+    "avg_pool2d avg_pool2d_backward index_select gather fill_ zero_ zeros ones full empty empty_like zeros_like "
+    "ones_like full_like new_empty new_zeros empty_strided new_empty_strided bernoulli_ normal_ uniform_ random_ "
+    "native_dropout native_dropout_backward _to_copy".split()
+}
+_SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward"}
+
+
+def _unknown(func: Any, operands: list[torch.Tensor], read: int) -> int:
+    name = func._schema.name
+    if name == "aten::nonzero" and operands:
+        return 8 * max(1, operands[0].dim()) * operands[0].numel() + _SMALL
+    return 2 * read + _SMALL
+
+
+def _on_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.UntypedStorage]:
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            own = value.untyped_storage()
+            storage = storages.setdefault(id(own), torch.UntypedStorage(own.nbytes(), device="meta"))
+            empty = torch.empty(0, dtype=value.dtype, device=_META)
+            return empty.set_(storage, value.storage_offset(), value.shape, value.stride())
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(convert, value)) if type(value) in (list, tuple) else value
+        return _META if isinstance(value, torch.device) else value
+
+    with torch._C._DisableTorchDispatch():
+        if any(argument.name == "device" for argument in func._schema.arguments):
+            kwargs = {**kwargs, "device": _META}
+        kwargs = {name: convert(value) for name, value in kwargs.items() if name != "generator"}
+        result = func(*map(convert, args), **kwargs)
+    known = {id(storage) for storage in storages.values()}
+    made: dict[int, torch.UntypedStorage] = {}
+    for value in _tensors(result):
+        storage = value.untyped_storage()
+        if id(storage) not in known:
+            made[id(storage)] = storage
+    return list(made.values())
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from _tensors(element)
+
+
+def measure(func: Any, args: Any, kwargs: Any) -> tuple[Any, int | None]:
+    """Calls, and returns the result and the scratch bytes that PyTorch's allocator was asked for meanwhile; `None` while
+    somebody else is watching it.
+    """
+    if on_device == "is_cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        result = func(*args, **(kwargs or {}))
+        return result, max(0, torch.cuda.max_memory_allocated() - max(before, torch.cuda.memory_allocated()))
+    if on_device != "is_cpu" or torch.autograd._profiler_enabled():
+        return func(*args, **(kwargs or {})), None
+    with AllocatorEvents() as events:
+        result = func(*args, **(kwargs or {}))
+    used = peak = 0
+    for change in events.changes:
+        used += change
+        peak = max(peak, used)
+    return result, max(0, peak - max(used, 0))
+
+
+class AllocatorEvents:
+    """Collects what PyTorch's CPU allocator gives and takes back in this thread, in bytes and in order."""
+
+    def __init__(self) -> None:
+        self.changes: list[int] = []
+
+    def __enter__(self) -> "AllocatorEvents":
+        autograd = torch.autograd
+        experimental = torch._C._profiler._ExperimentalConfig()
+        state = autograd.ProfilerState.CPU
+        config = autograd.ProfilerConfig(state, False, True, False, False, False, experimental)
+        autograd._enable_profiler_legacy(config)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for thread in torch.autograd._disable_profiler_legacy():
+            self.changes += [event.cpu_memory_usage() for event in thread if event.kind() == "memory_alloc"]
+
+
+# Storages
+
+
+def evict(storage: torch.UntypedStorage) -> None:
+    """The bytes go; the size stays, so that views can be made; an access raises."""
+    if _SWAP:
+        hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
+        storage._swap_data_ptr_(hollow)
+        torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
+    else:
+        storage.resize_(0)
+
+
+def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
+    """The bytes of `source` become those of `storage`; its guard goes."""
+    if _SWAP:
+        storage._swap_data_ptr_(source)
+    else:
+        storage.resize_(source.nbytes())
+        storage.copy_(source)
+
+
+def window(storage: torch.UntypedStorage, dtype: torch.dtype, offset: int, shape: Any, stride: Any) -> torch.Tensor:
+    """A tensor over a storage, without history."""
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
+
+
+def is_unreferenced(storage: torch.UntypedStorage) -> bool:
+    """Whether only the caller, from native code, reaches the storage."""
+    return torch._C._storage_Use_Count(storage._cdata) <= 1 and sys.getrefcount(storage) <= _OURS
+
+
+_OURS = 4
+
+
+# Calling again
+
+
+def draw(generator: torch.Generator | None) -> tuple[torch.Generator | None, torch.Tensor]:
+    """The state of the generator that the next random op draws from."""
+    return generator, _generator(generator).get_state()
+
+
+def _generator(generator: torch.Generator | None) -> torch.Generator:
+    if generator is not None:
+        return generator
+    if on_device == "is_cuda":
+        return torch.cuda.default_generators[torch.cuda.current_device()]
+    return torch.default_generator
+
+
+def replay(func: Callable[..., Any], args: Any, kwargs: Any, state: tuple[Any, torch.Tensor] | None) -> Any:
+    """Calls an op again below autograd, with the random numbers of its first run."""
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableTorchDispatch():
+        if state is None:
+            return func(*args, **kwargs)
+        generator = _generator(state[0])
+        now = generator.get_state()
+        generator.set_state(state[1])
+        try:
+            return func(*args, **kwargs)
+        finally:
+            generator.set_state(now)
+
+
+def no_room(told: dict[str, Any]) -> Exception:
+    """The error for a budget that is too small."""
+    return budget_error(told)
