@@ -1,18 +1,38 @@
-"""Errors of the PyTorch face."""
+"""Errors of the PyTorch face, and sizes."""
 
+import re
 from typing import Any
 
 import memfit
 
-BudgetError = getattr(memfit, "BudgetError", None)
-if BudgetError is None:
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS |= {f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 
-    class BudgetError(RuntimeError):
-        pass
+
+class BudgetError(getattr(memfit, "BudgetError", RuntimeError)):  # type: ignore[misc]
+    """The budget is too small.
+
+    `op` needs `asked` bytes for its results and scratch memory; `operands`, `pinned` and `kept` are the bytes that can't go
+    because the op reads them, the user pinned them, or nothing can compute them again; `enough` bytes would do for `op`.
+    """
 
 
 def budget_error(told: dict[str, Any]) -> Exception:
-    error = BudgetError(told["message"])
+    """A `BudgetError` with what the engine told."""
+    error = BudgetError(f"{told['message']}\nhint: a larger budget, a smaller batch, or fewer tensors held")
     for name, value in told.items():
-        setattr(error, name, value)
+        if name != "message":
+            setattr(error, name, value)
     return error
+
+
+def parse_bytes(size: int | str) -> int:
+    """Bytes of a number, or of a size such as `"8GiB"`, `"500 MB"`."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None or float(match[1]) <= 0:
+        raise ValueError(f"`{size}` is no size\nhint: bytes, or a number with `KiB`, `MB`, `GiB`, ...")
+    return int(float(match[1]) * unit)

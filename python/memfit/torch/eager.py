@@ -1,22 +1,273 @@
-"""The eager host: `enable`, `disable`, and decisions by hand."""
+"""The eager host: any PyTorch program within a budget of bytes.
 
+```python
+import memfit.torch
+
+memfit.torch.enable(budget="8GiB")
+```
+
+From then on every op of this thread goes through memfit's engine: before it runs, what it reads is brought back and what
+can be computed again is evicted, so that its results and scratch memory fit. Results are the same bits as without.
+"""
+
+import functools
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
 from types import MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
 from memfit.torch import _glue
+from memfit.torch._errors import parse_bytes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Budget(TorchDispatchMode):
-    def __init__(self, budget: int, **options: Any) -> None:
+class _Mode(TorchDispatchMode):
+    """Hands every op to the engine."""
+
+    def __init__(self, native: Any) -> None:
         super().__init__()
-        self._eager = _memfit.Eager(_glue, budget, align=1, evictor="best", **options)
-        self.__torch_dispatch__ = MethodType(self._eager.dispatch, self)
+        self.__torch_dispatch__ = MethodType(native.dispatch, self)
+
+
+class Budget:
+    """A budget for the ops of one thread: a context manager, and a decorator.
+
+    `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by default
+    CUDA, where there is one, or else the CPU) have at any moment, those that are there already included. `BudgetError`
+    says what would do where that is impossible.
+    """
+
+    def __init__(
+        self,
+        budget: int | str,
+        *,
+        device: str | torch.device | None = None,
+        evictor: str = "best",
+        evict_all: bool = False,
+    ) -> None:
+        self.budget = parse_bytes(budget)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self._options = {"evictor": evictor, "evict_all": evict_all}
+        self._native: Any = None
+        self._mode: _Mode | None = None
+        self._last: dict[str, int] | None = None
+
+    def __enter__(self) -> "Budget":
+        global _active
+        if _active is not None:
+            raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
+        _glue.track(self.device)
+        align = 512 if self.device.type == "cuda" else 1
+        native = _memfit.Eager(_glue, self.budget, align=align, **self._options)
+        # Everything that is there already counts.
+        for storage in live_storages(self.device):
+            native.adopt(storage)
+        self._native, self._mode = native, _Mode(native)
+        _active, self._thread = self, threading.get_ident()
+        _forks.add(self)
+        _patch()
+        self._mode.__enter__()
+        return self
 
     def __exit__(self, *raised: Any) -> None:
-        super().__exit__(*raised)
-        with torch._C._DisableTorchDispatch():
-            self._eager.close()
+        global _active
+        native, mode = self._native, self._mode
+        if native is None or mode is None:
+            return
+        if self._thread != threading.get_ident():
+            raise RuntimeError("a budget must be ended by the thread that began it")
+        mode.__exit__(*raised)
+        self._mode, _active = None, None
+        _unpatch()
+        try:
+            with torch._C._DisableTorchDispatch():
+                self._last = native.stats()
+                native.close()
+        finally:
+            self._native = None
+            _forks.discard(self)
+
+    def __call__(self, function: Function) -> Function:
+        """Decorates `function`: each call runs within a budget of its own."""
+        options = {"device": self.device, **self._options}
+
+        @functools.wraps(function)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with Budget(self.budget, **options):
+                return function(*args, **kwargs)
+
+        return within  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"memfit.torch.Budget({self.budget}, device={str(self.device)!r})"
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What the engine has done so far: ops, recomputed ops, evictions, bytes, ns."""
+        if self._native is None:
+            return dict(self._last or {})
+        return self._native.stats()
+
+
+_active: Budget | None = None
+_forks: weakref.WeakSet[Budget] = weakref.WeakSet()
+
+
+def enable(budget: int | str, **options: Any) -> Budget:
+    """Puts the ops of this thread under `budget` from here on; as `with` block, to its end. See `Budget`."""
+    return _Enabled(budget, **options)
+
+
+class _Enabled(Budget):
+    """Entered when it's made; `with` only says where it ends."""
+
+    def __init__(self, budget: int | str, **options: Any) -> None:
+        super().__init__(budget, **options)
+        self._decorates = False
+        super().__enter__()
+
+    def __enter__(self) -> "Budget":
+        return self
+
+    def __call__(self, function: Function) -> Function:
+        # As a decorator it's entered by each call, not by the definition.
+        self.__exit__(None, None, None)
+        return super().__call__(function)
+
+
+def disable() -> None:
+    """Ends the budget of this thread: every tensor that somebody can reach is brought back."""
+    if _active is not None:
+        _active.__exit__(None, None, None)
+
+
+def is_enabled() -> bool:
+    """Whether a budget is active."""
+    return _active is not None
+
+
+def drop(tensor: torch.Tensor) -> bool:
+    """Evicts the bytes of `tensor` and all its views now. False if they can't be computed again, or are in use."""
+    return bool(_by_hand("drop", tensor))
+
+
+def restore(tensor: torch.Tensor) -> torch.Tensor:
+    """Makes sure that the bytes of `tensor` are there, and returns it."""
+    _by_hand("restore", tensor)
+    return tensor
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Keeps the bytes of `tensor` until as many `unpin`, and returns it."""
+    _by_hand("pin", tensor)
+    return tensor
+
+
+def unpin(tensor: torch.Tensor) -> None:
+    """Takes one `pin` back."""
+    _by_hand("unpin", tensor)
+
+
+def is_resident(tensor: torch.Tensor) -> bool:
+    """Whether the bytes of `tensor` are there."""
+    return _active is None or _by_hand("is_resident", tensor) is not False
+
+
+def _by_hand(decision: str, tensor: torch.Tensor) -> Any:
+    if _active is None or _active._native is None:
+        return None
+    with torch._C._DisableTorchDispatch():
+        return getattr(_active._native, decision)(tensor.untyped_storage())
+
+
+def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
+    """All storages on `device` that Python can reach, each once, in the order in which the collector knows their tensors."""
+    found: dict[int, torch.UntypedStorage] = {}
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
+            continue
+        try:
+            for tensor in (thing, thing.grad if thing.is_leaf else None):
+                if tensor is not None and tensor.device.type == device.type:
+                    storage = tensor.untyped_storage()
+                    found[id(storage)] = storage
+        except (RuntimeError, NotImplementedError):
+            continue
+    return list(found.values())
+
+
+# What reads bytes without an op: it gets them, and the storage stays where it is from then on.
+_EXPORTS = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "storage", "const_data_ptr")
+# What copies bytes without an op.
+_COPIES = ("tolist", "__deepcopy__", "__reduce_ex__")
+_originals: dict[str, Any] = {}
+
+
+def _patch() -> None:
+    for name in (*_EXPORTS, *_COPIES):
+        original = getattr(torch.Tensor, name, None)
+        if original is not None:
+            _originals[name] = torch.Tensor.__dict__.get(name)
+            setattr(torch.Tensor, name, _guarded(original, "expose" if name in _EXPORTS else "restore"))
+
+
+def _unpatch() -> None:
+    for name, original in _originals.items():
+        if original is None:
+            delattr(torch.Tensor, name)
+        else:
+            setattr(torch.Tensor, name, original)
+    _originals.clear()
+
+
+def _guarded(original: Any, decision: str) -> Any:
+    @functools.wraps(original)
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        budget = _active
+        if budget is not None and budget._thread == threading.get_ident() and self.device.type == budget.device.type:
+            try:
+                _by_hand(decision, self)
+            except NotImplementedError:
+                pass  # no storage
+        return original(self, *args, **kwargs)
+
+    return method
+
+
+def _after_fork() -> None:
+    for budget in list(_forks):
+        if budget._native is not None:
+            budget._native.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Parameters and their state are what a training loop goes on from: how they came about is forgotten."""
+    budget = _active
+    if budget is None or budget._native is None:
+        return
+    settle = budget._native.settle
+    with torch._C._DisableTorchDispatch():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if type(parameter) in (torch.Tensor, torch.nn.Parameter):
+                    settle(parameter.untyped_storage())
+        for state in optimizer.state.values():
+            for value in state.values() if isinstance(state, dict) else ():
+                if type(value) is torch.Tensor:
+                    settle(value.untyped_storage())
+
+
+register_optimizer_step_post_hook(_after_step)

@@ -76,16 +76,14 @@ impl Eager {
 impl Eager {
     /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`.
     #[new]
-    #[pyo3(signature = (glue, budget, *, align, evictor, sqrt_sampling = false, evict_all = false))]
+    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false))]
     fn new(
         glue: &Bound<'_, PyAny>,
         budget: u64,
         align: u64,
         evictor: &str,
-        sqrt_sampling: bool,
         evict_all: bool,
     ) -> PyResult<Eager> {
-        let _ = sqrt_sampling;
         let settings = Settings {
             align: Bytes(align),
             allocator: "ideal".to_owned(),
@@ -189,6 +187,17 @@ impl Eager {
             return Ok(false);
         }
         inner.source(storage).map(|_| true)
+    }
+
+    /// Keeps a storage for good, and forgets how it came about. What is not known is left alone.
+    fn settle(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+            return Ok(());
+        };
+        inner.engine.keep_resident(tensor).map_err(|fault| inner.fault(py, fault))
     }
 
     /// Whether the bytes of a storage are there.
