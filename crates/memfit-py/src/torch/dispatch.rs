@@ -126,7 +126,7 @@ impl Inner {
             false => None,
         };
         let known = shape.map(|shape| self.ops.table[shape as usize].clone()).unwrap_or_else(Shape::nothing);
-        let sizes = known.fresh.as_deref().filter(|_| !known.strange);
+        let sizes = known.fresh.as_deref();
         let effect = match op.effect {
             Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => op.effect,
             Effect::Collective => Effect::Collective,
@@ -135,20 +135,18 @@ impl Inner {
         let mut outputs: Vec<Output> =
             sizes.unwrap_or_default().iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
         let fresh = outputs.len();
+        let again = matches!(effect, Effect::Pure | Effect::Seeded);
+        let addresses: Vec<usize> = found.operands.iter().map(Operand::address).collect();
         let written = written(&found.operands[..first_statistic]);
         outputs.extend(written.iter().map(|&at| Output::InPlace(at)));
-        let again = matches!(effect, Effect::Pure | Effect::Seeded);
-        let windows = |found: Found<'py>| {
-            found.operands.into_iter().take(first_statistic).map(|operand| operand.window).collect()
-        };
-        let addresses: Vec<usize> = found.operands.iter().map(Operand::address).collect();
+        // Sizes that only the data can say are known when it has run.
+        let later =
+            sizes.is_none() && op.effect == Effect::Pure && !exposed && op.makes && written.is_empty();
         let generator = found.generator.as_ref().map(|generator| generator.clone_ref(py));
-        let template = again.then(|| Template {
-            args: positional,
-            kwargs: named,
-            windows: windows(found),
-            outputs: outputs.clone(),
-        });
+        let operands = found.operands.into_iter().take(first_statistic);
+        let windows = operands.map(|operand| operand.window).collect();
+        let mut template =
+            Some(Template { args: positional, kwargs: named, windows, outputs: outputs.clone() });
         // The generator's state is memory of its own.
         let state = match effect {
             Effect::Seeded => Some(self.put_state(py)?),
@@ -159,7 +157,7 @@ impl Inner {
             op: Arc::clone(&op),
             args: args.clone().unbind(),
             kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
-            template,
+            template: template.take_if(|_| again),
             generator,
             state_bytes: state,
             measured,
@@ -194,9 +192,18 @@ impl Inner {
             }
         }
         let made = std::mem::take(&mut self.made);
-        let strange = self.receive(py, &result, &made[..fresh], sizes)?;
-        if let Some(shape) = shape.filter(|_| strange) {
-            self.ops.table[shape as usize].strange = true;
+        let outcome = match sizes {
+            None if later => {
+                let call = Call { time: Nanos(pending.time), effect: Effect::Pure, ..engine_call };
+                self.receive_later(py, &op, &result, template, call)?
+            }
+            sizes => self.receive(py, &result, &made[..fresh], sizes)?,
+        };
+        if let (Some(shape), Some(given)) = (shape, outcome) {
+            // Once a kernel may know better than its description; after that its sizes depend on the data.
+            let shape = &mut self.ops.table[shape as usize];
+            shape.fresh = Some(given).filter(|_| !shape.corrected);
+            shape.corrected = true;
         }
         for (&tensor, &at) in made[fresh..].iter().zip(&written) {
             self.overwritten(py, addresses[at], tensor)?;
@@ -206,7 +213,7 @@ impl Inner {
         if statistics > 0 {
             self.statistics(py, &addresses[first_statistic..])?;
         }
-        if again {
+        if again || later {
             for &address in &addresses[..first_statistic] {
                 self.outlive(py, address);
             }
@@ -306,16 +313,59 @@ impl Inner {
         Ok(())
     }
 
-    /// Books the results of an op. True: they are not what was expected, and are kept.
+    /// Books the results of an op that has run, now that their sizes are known.
+    fn receive_later<'py>(
+        &mut self,
+        py: Python<'py>,
+        op: &Arc<Op>,
+        result: &Bound<'py, PyAny>,
+        template: Option<Template>,
+        call: Call<'_>,
+    ) -> PyResult<Option<Vec<u64>>> {
+        self.drain()?;
+        let mut storages = Vec::new();
+        let entries = &self.entries;
+        let known = |storage: &Bound<'py, PyAny>| entries.contains_key(&storage.as_ptr().addr());
+        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
+        let given = storages.iter().map(size).collect::<PyResult<Vec<u64>>>()?;
+        let outputs: Vec<Output> = given.iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
+        let template = template.map(|template| Template { outputs: outputs.clone(), ..template });
+        self.engine.host.pending = Some(Pending {
+            op: Arc::clone(op),
+            args: PyTuple::empty(py).unbind(),
+            kwargs: None,
+            template,
+            generator: None,
+            state_bytes: None,
+            measured: false,
+            started: false,
+            state: None,
+            result: Some(result.clone().unbind()),
+            workspace: None,
+            time: call.time.0,
+        });
+        let applied = self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, false);
+        self.engine.host.pending = None;
+        applied?;
+        let made = std::mem::take(&mut self.made);
+        for ((storage, &tensor), bytes) in storages.iter().zip(&made).zip(given) {
+            self.enter(storage, tensor, bytes, false)?;
+        }
+        self.made = made;
+        self.made.clear();
+        Ok(None)
+    }
+
+    /// Books the results of an op. If they are not what was expected, they are kept, and what they are is returned.
     fn receive<'py>(
         &mut self,
         py: Python<'py>,
         result: &Bound<'py, PyAny>,
         made: &[TensorId],
         sizes: Option<&[u64]>,
-    ) -> PyResult<bool> {
+    ) -> PyResult<Option<Vec<u64>>> {
         if sizes.is_some_and(<[u64]>::is_empty) && result.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         self.drain()?;
         let mut storages = Vec::new();
@@ -327,7 +377,7 @@ impl Inner {
             for ((storage, &tensor), bytes) in storages.iter().zip(made).zip(given) {
                 self.enter(storage, tensor, bytes, false)?;
             }
-            return Ok(false);
+            return Ok(None);
         }
         for &tensor in made {
             if let Some(block) = self.engine.block_of(tensor) {
@@ -335,10 +385,10 @@ impl Inner {
             }
             self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
         }
-        for (storage, bytes) in storages.iter().zip(given) {
+        for (storage, &bytes) in storages.iter().zip(&given) {
             self.bring_in(storage, bytes, false, Role::Input)?;
         }
-        Ok(sizes.is_some())
+        Ok(sizes.is_some().then_some(given))
     }
 
     /// `tensor` is the new version of the storage at `address`.

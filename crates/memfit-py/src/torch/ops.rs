@@ -113,8 +113,8 @@ pub(super) struct Shape {
     pub(super) guessed: bool,
     /// Ns, as last measured.
     pub(super) time: u64,
-    /// Whether its results turned out to be something else than was inferred: they are kept.
-    pub(super) strange: bool,
+    /// Whether its results turned out to have other sizes than was inferred.
+    pub(super) corrected: bool,
 }
 
 impl Shape {
