@@ -272,6 +272,8 @@ _OURS = 4
 
 # Calling again
 
+is_grad_enabled = torch.is_grad_enabled
+
 
 def draw(generator: torch.Generator | None) -> tuple[torch.Generator | None, torch.Tensor]:
     """The state of the generator that the next random op draws from."""
@@ -286,9 +288,12 @@ def _generator(generator: torch.Generator | None) -> torch.Generator:
     return torch.default_generator
 
 
-def replay(func: Callable[..., Any], args: Any, kwargs: Any, state: tuple[Any, torch.Tensor] | None) -> Any:
+def replay(
+    func: Callable[..., Any], args: Any, kwargs: Any, grad: bool, state: tuple[Any, torch.Tensor] | None
+) -> Any:
     """Calls an op again below autograd, with the random numbers of its first run."""
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._DisableTorchDispatch():
+    below = torch._C._AutoDispatchBelowAutograd()
+    with below, torch._C._DisableTorchDispatch(), torch.set_grad_enabled(grad):
         if state is None:
             return func(*args, **kwargs)
         generator = _generator(state[0])

@@ -13,8 +13,10 @@ pub(super) struct Glue {
     pub(super) infer: Py<PyAny>,
     /// `window(storage, dtype, offset, shape, stride)`: a tensor over a storage.
     pub(super) window: Py<PyAny>,
-    /// `replay(func, args, kwargs, state)`: calls below autograd, from a generator state.
+    /// `replay(func, args, kwargs, grad, state)`: calls below autograd, from a generator state.
     pub(super) replay: Py<PyAny>,
+    /// `is_grad_enabled()`.
+    pub(super) is_grad_enabled: Py<PyAny>,
     /// `draw(generator)`: the generator's state, to be put back by `replay`.
     pub(super) draw: Py<PyAny>,
     /// `evict(storage)`: the bytes go, the size stays, an access raises.
@@ -43,6 +45,7 @@ impl Glue {
             infer: take("infer")?,
             window: take("window")?,
             replay: take("replay")?,
+            is_grad_enabled: take("is_grad_enabled")?,
             draw: take("draw")?,
             evict: take("evict")?,
             refill: take("refill")?,

@@ -21,6 +21,8 @@ pub(super) struct Recipe {
     kwargs: Vec<(Py<PyString>, Arg)>,
     windows: Vec<Window>,
     outputs: Vec<Output>,
+    /// Whether gradients were wanted: some kernels only then make what backward needs.
+    grad: bool,
     /// State of the generator before the first run.
     state: Option<Py<PyAny>>,
     /// The engine's room for it.
@@ -112,7 +114,7 @@ impl Torch {
     fn first(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<Nanos> {
         pending.started = true;
         if pending.result.is_some() {
-            self.remember(number, pending);
+            self.remember(py, number, pending)?;
             return Ok(Nanos(pending.time));
         }
         let (func, args, kwargs) = (&pending.op.func, &pending.args, pending.kwargs.as_ref());
@@ -127,17 +129,20 @@ impl Torch {
         let time = self.now().saturating_sub(start).max(1);
         pending.time = time;
         pending.result = Some(result);
-        self.remember(number, pending);
+        self.remember(py, number, pending)?;
         Ok(Nanos(time))
     }
 
     /// Keeps what is needed to make the call again.
-    fn remember(&mut self, number: u64, pending: &mut Pending) {
+    fn remember(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<()> {
         if let Some(Template { args, kwargs, windows, outputs }) = pending.template.take() {
             let (op, state) = (Arc::clone(&pending.op), pending.state.take());
             let state_bytes = pending.state_bytes.take();
-            self.recipes.insert(number, Recipe { op, args, kwargs, windows, outputs, state, state_bytes });
+            let grad = self.glue.is_grad_enabled.bind(py).call0()?.is_truthy()?;
+            let recipe = Recipe { op, args, kwargs, windows, outputs, grad, state, state_bytes };
+            self.recipes.insert(number, recipe);
         }
+        Ok(())
     }
 
     /// A repetition, into new storages.
@@ -164,7 +169,7 @@ impl Torch {
         let (op, outputs) = (Arc::clone(&recipe.op), recipe.outputs.clone());
         let start = self.now();
         let replay = self.glue.replay.bind(py);
-        let result = replay.call1((&op.func, PyTuple::new(py, args)?, kwargs, &recipe.state))?;
+        let result = replay.call1((&op.func, PyTuple::new(py, args)?, kwargs, recipe.grad, &recipe.state))?;
         let time = self.now().saturating_sub(start).max(1);
         drop(tensors);
         let mut made = Vec::new();
