@@ -157,8 +157,9 @@ impl Torch {
                 let message = format!("the bytes of an operand of `{}` have gone", run.kind);
                 return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
             };
-            let Window { dtype, shape, stride, offset } = window;
-            tensors.push(self.glue.window.bind(py).call1((&bytes, dtype, offset, shape, stride))?);
+            let (shape, stride) = (PyTuple::new(py, window.shape())?, PyTuple::new(py, window.stride())?);
+            let told = (&bytes, &window.dtype, window.offset, shape, stride);
+            tensors.push(self.glue.window.bind(py).call1(told)?);
             storages.push(bytes);
         }
         let args = recipe.args.iter().map(|arg| build(py, arg, &tensors)).collect::<PyResult<Vec<_>>>()?;

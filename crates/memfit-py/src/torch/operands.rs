@@ -24,9 +24,19 @@ pub(super) enum Arg {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) dtype: Py<PyAny>,
-    pub(super) shape: Py<PyAny>,
-    pub(super) stride: Py<PyAny>,
-    pub(super) offset: Py<PyAny>,
+    /// Shape, then strides. No objects of Python's: its collector would look at each of them.
+    pub(super) extents: Box<[u64]>,
+    pub(super) offset: u64,
+}
+
+impl Window {
+    pub(super) fn shape(&self) -> &[u64] {
+        &self.extents[..self.extents.len() / 2]
+    }
+
+    pub(super) fn stride(&self) -> &[u64] {
+        &self.extents[self.extents.len() / 2..]
+    }
 }
 
 /// A tensor of the tracked device among the arguments.
@@ -170,32 +180,35 @@ impl<'py> Walk<'_, 'py> {
             self.found.foreign |= lazy;
         }
         self.found.key.push(TENSOR);
-        let (dtype, shape, stride) = self.shape_to_key(tensor)?;
+        let first = self.shape_to_key(tensor)?;
+        let extents = self.found.key[first..].into();
         let number = self.found.operands.len();
         if number < 64 {
             let alias = self.found.operands.iter().position(|other| other.storage.is(&storage));
             self.found.key.push(word(alias.unwrap_or(number)));
         }
-        let offset = tensor.call_method0(intern!(py, "storage_offset"))?.unbind();
-        let window = Window { dtype, shape, stride, offset };
+        let offset = tensor.call_method0(intern!(py, "storage_offset"))?.extract()?;
+        let window = Window { dtype: dtype.unbind(), extents, offset };
         self.found.operands.push(Operand { storage, window, written });
         Ok(self.template.then_some(Arg::Operand(number)))
     }
 
-    fn shape_to_key(&mut self, tensor: &Bound<'py, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>, Py<PyAny>)> {
+    /// Appends dtype, rank, shape and strides to the key; returns where the shape begins.
+    fn shape_to_key(&mut self, tensor: &Bound<'py, PyAny>) -> PyResult<usize> {
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let shape = tensor.getattr(intern!(py, "shape"))?;
         let stride = tensor.call_method0(intern!(py, "stride"))?;
+        let shape = shape.cast::<PyTuple>()?;
         let key = &mut self.found.key;
-        key.push(word(dtype.as_ptr().addr()));
-        for numbers in [&shape, &stride] {
-            for number in numbers.cast::<PyTuple>()?.iter_borrowed() {
+        key.extend([word(dtype.as_ptr().addr()), word(shape.len())]);
+        let first = key.len();
+        for numbers in [shape, stride.cast::<PyTuple>()?] {
+            for number in numbers.iter_borrowed() {
                 key.push(number.extract::<u64>()?);
             }
-            key.push(END);
         }
-        Ok((dtype.unbind(), shape.unbind(), stride.unbind()))
+        Ok(first)
     }
 }
 
