@@ -544,6 +544,18 @@ impl<'a, H: Host> Engine<'a, H> {
         self.allocator = alloc::unlimited(all);
     }
 
+    /// The most bytes there may be.
+    #[must_use]
+    pub fn budget(&self) -> Bytes {
+        self.settings.budget
+    }
+
+    /// Every range starts at a multiple of this.
+    #[must_use]
+    pub fn align(&self) -> Bytes {
+        self.settings.align
+    }
+
     /// Where `tensor` is, or was last.
     #[must_use]
     pub fn block_of(&self, tensor: TensorId) -> Option<Block> {

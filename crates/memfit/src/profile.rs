@@ -9,9 +9,12 @@ use memfit_engine::{Recorded, Settings};
 use memfit_formats::graph_json;
 use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Limits, Nanos, Step, text};
+use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
+use memfit_plan::place::Problem;
 use memfit_verify::verify;
 
+use crate::pipeline::{find_placer, place_with};
 use crate::{Device, Failure, Infeasible, check, input};
 
 /// A profile and a plan as files, not compressed.
@@ -21,6 +24,32 @@ pub struct Saved {
     pub profile: Vec<u8>,
     /// How it is to be run as a `memfit-plan/1` file.
     pub plan: Vec<u8>,
+}
+
+/// Gives addresses to the program of `recorded`, which was made by counting bytes only, and has the judge read it.
+/// Returns it with the bytes of arena it takes.
+///
+/// # Errors
+///
+/// [`Failure::Bug`] if the judge refuses it.
+pub fn place(recorded: Recorded, align: Bytes) -> Result<(Recorded, Bytes), Failure> {
+    let mut limits = Limits { replays_random: true, ..Limits::arena(Bytes::MAX, align) };
+    let graph = &recorded.graph;
+    let (problem, item_of) = Problem::of(graph, &recorded.program, &limits);
+    let device = input::device("H100")?; // Costs don't matter: every op has a measured time.
+    let context = Context::new(&device);
+    let placement = place_with(find_placer("dive")?, &problem, &context)?;
+    let layout = Problem::layout(&placement.places, &item_of);
+    limits.banks[0].capacity = placement.height;
+    let recorded = Recorded { layout: Some(layout), ..recorded };
+    if let Some(plan) = recorded.plan() {
+        verify(&recorded.graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
+            pass: "evict:planned".to_owned(),
+            rejected,
+            replay: text::print(Some(&limits), Some(&recorded.graph), Some(&plan)),
+        })?;
+    }
+    Ok((recorded, placement.height))
 }
 
 /// Writes `recorded`, which was planned with `settings` for `device`.

@@ -2,6 +2,7 @@
 of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -232,10 +233,41 @@ class AllocatorEvents:
 
     def __exit__(self, *raised: object) -> None:
         for thread in torch.autograd._disable_profiler_legacy():
-            self.changes += [event.cpu_memory_usage() for event in thread if event.kind() == "memory_alloc"]
+            for event in thread:
+                if event.kind() == "memory_alloc":
+                    self.changes.append(event.cpu_memory_usage())
+                elif event.kind() == "push" and event.name().startswith(_FREED):
+                    self.changes.append(-int(event.name().removeprefix(_FREED)))
+
+
+_FREED = "memfit: freed "
+
+
+def mark_freed(size: int) -> None:
+    """Notes among the allocator's events that `size` bytes have gone which were there before it was watched."""
+    with torch._C._profiler._RecordFunctionFast(f"{_FREED}{size}"):
+        pass
 
 
 # Storages
+
+
+def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
+    """All storages on `device` that Python can reach, each once, in the order in which the collector knows their tensors."""
+    found: dict[int, torch.UntypedStorage] = {}
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
+            continue
+        try:
+            for tensor in (thing, thing.grad if thing.is_leaf else None):
+                if tensor is not None and tensor.device.type == device.type:
+                    storage = tensor.untyped_storage()
+                    found[id(storage)] = storage
+        except (RuntimeError, NotImplementedError):
+            continue
+    return list(found.values())
+
 
 
 def evict(storage: torch.UntypedStorage) -> None:

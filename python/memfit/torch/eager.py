@@ -11,7 +11,6 @@ can be computed again is evicted, so that its results and scratch memory fit. Re
 """
 
 import functools
-import gc
 import os
 import threading
 import weakref
@@ -25,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
 from memfit.torch import _glue
+from memfit.torch._glue import live_storages
 from memfit.torch._errors import parse_bytes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -62,32 +62,50 @@ class Budget:
         self._last: dict[str, int] | None = None
 
     def __enter__(self) -> "Budget":
-        global _active
         if _active is not None:
             raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
+        self._open()
+        self._activate()
+        return self
+
+    def _open(self) -> None:
+        """Makes the engine; everything that is there already counts."""
         _glue.track(self.device)
         align = 512 if self.device.type == "cuda" else 1
         native = _memfit.Eager(_glue, self.budget, align=align, **self._options)
-        # Everything that is there already counts.
         for storage in live_storages(self.device):
             native.adopt(storage)
-        self._native, self._mode = native, _Mode(native)
-        _active, self._thread = self, threading.get_ident()
+        self._native = native
         _forks.add(self)
+
+    def _activate(self) -> None:
+        global _active
+        if _active is not None:
+            raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
+        _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
         _patch()
         self._mode.__enter__()
-        return self
 
     def __exit__(self, *raised: Any) -> None:
-        global _active
-        native, mode = self._native, self._mode
-        if native is None or mode is None:
+        if self._native is None or self._mode is None:
             return
+        self._deactivate()
+        self._close()
+
+    def _deactivate(self) -> None:
+        global _active
         if self._thread != threading.get_ident():
             raise RuntimeError("a budget must be ended by the thread that began it")
-        mode.__exit__(*raised)
-        self._mode, _active = None, None
+        mode, self._mode, _active = self._mode, None, None
+        if mode is not None:
+            mode.__exit__(None, None, None)
         _unpatch()
+
+    def _close(self) -> None:
+        """Brings back all that can be reached, and lets go of it."""
+        native = self._native
+        if native is None:
+            return
         try:
             with torch._C._DisableTorchDispatch():
                 self._last = native.stats()
@@ -187,23 +205,6 @@ def _by_hand(decision: str, tensor: torch.Tensor) -> Any:
         return None
     with torch._C._DisableTorchDispatch():
         return getattr(_active._native, decision)(tensor.untyped_storage())
-
-
-def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
-    """All storages on `device` that Python can reach, each once, in the order in which the collector knows their tensors."""
-    found: dict[int, torch.UntypedStorage] = {}
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
-            continue
-        try:
-            for tensor in (thing, thing.grad if thing.is_leaf else None):
-                if tensor is not None and tensor.device.type == device.type:
-                    storage = tensor.untyped_storage()
-                    found[id(storage)] = storage
-        except (RuntimeError, NotImplementedError):
-            continue
-    return list(found.values())
 
 
 # What reads bytes without an op: it gets them, and the storage stays where it is from then on.

@@ -1,11 +1,11 @@
 """Measures what PyTorch's own allocator gives out, independently of all bookkeeping of memfit's."""
 
-import gc
+import weakref
 from typing import Any
 
 import torch
 
-from memfit.torch._glue import AllocatorEvents
+from memfit.torch._glue import AllocatorEvents, live_storages, mark_freed
 
 
 class Meter:
@@ -25,18 +25,26 @@ class Meter:
         self.peak_bytes = 0
         self._events: AllocatorEvents | None = None
         self._start = 0
+        self._watched: list[weakref.ref[torch.UntypedStorage]] = []
 
     def __enter__(self) -> "Meter":
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
         else:
-            self._start = live_bytes(self.device)
             self._events = AllocatorEvents()
             self._events.__enter__()
+            # The allocator does not tell when blocks go that were there before: their owners do.
+            self._watched = [self._watch(storage) for storage in live_storages(self.device)]
         return self
 
+    def _watch(self, storage: torch.UntypedStorage) -> weakref.ref[torch.UntypedStorage]:
+        size = storage.nbytes()
+        self._start += size
+        return weakref.ref(storage, lambda _: mark_freed(size))
+
     def __exit__(self, *raised: Any) -> None:
+        self._watched.clear()
         if self._events is None:
             self.peak_bytes = torch.cuda.max_memory_allocated(self.device)
             return
@@ -49,12 +57,4 @@ class Meter:
 
 def live_bytes(device: torch.device) -> int:
     """Bytes of all storages on `device` that Python can reach, each once."""
-    storages: dict[int, int] = {}
-    for thing in gc.get_objects():
-        try:
-            if isinstance(thing, torch.Tensor) and thing.device.type == device.type:
-                storage = thing.untyped_storage()
-                storages[storage._cdata] = storage.nbytes()
-        except Exception:  # noqa: BLE001 - tensors without a storage, proxies that look like tensors
-            continue
-    return sum(storages.values())
+    return sum(storage.nbytes() for storage in live_storages(device))

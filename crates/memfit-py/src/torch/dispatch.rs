@@ -15,6 +15,7 @@ use super::glue::Glue;
 use super::host::{Pending, Template, Torch, distinct_storages, size};
 use super::operands::{Arg, Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Shape, Way};
+use super::steps::Steps;
 use super::storages::{Owner, Slot, Token, watch};
 
 /// A storage of PyTorch's that the engine knows.
@@ -46,6 +47,8 @@ pub(super) struct Inner {
     count: u64,
     made: Vec<TensorId>,
     reads: Vec<TensorId>,
+    /// Steps that were recorded, and their plans.
+    pub(super) steps: Steps,
     /// While a step is watched: the storages that each op touches.
     pub(super) watched: Option<Watched>,
     /// Whether all that can go goes after every op: a way to test.
@@ -65,6 +68,7 @@ impl Inner {
             count: 0,
             made: Vec::new(),
             reads: Vec::new(),
+            steps: Steps::default(),
             watched: None,
             evict_all: false,
         })
@@ -473,6 +477,11 @@ impl Inner {
     /// The program holds the storage at `address` no more.
     fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
         self.entries.remove(&address);
+        if self.engine.is_guided() && self.engine.is_evictable(tensor) {
+            // A plan says when bytes go; these have gone already.
+            let dropped = self.engine.drop(tensor);
+            dropped.map_err(|fault| self.fault(py, fault))?;
+        }
         if let Some(block) = self.engine.block_of(tensor) {
             let slot = self.engine.host.slot(block.storage);
             if let Owner::Both(storage) = std::mem::take(&mut slot.owner)

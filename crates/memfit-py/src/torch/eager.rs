@@ -208,6 +208,36 @@ impl Eager {
         Ok(entry.is_none_or(|entry| inner.engine.is_resident(entry.tensor)))
     }
 
+    /// A step begins: see `memfit.torch.fit`.
+    fn begin_step(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)?.inner()?.begin_step(py)
+    }
+
+    /// A step ends: whether it was guided, whether it was planned, ns in repetitions, ns foreseen, bytes of arena.
+    fn end_step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.enter(py)?.inner()?.end_step(py)
+    }
+
+    /// A step ends by an error.
+    fn abandon_step(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)?.inner()?.abandon_step(py)
+    }
+
+    /// Profile and plan of the last step that was planned, as files.
+    fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
+        self.enter(py)?.inner()?.save()
+    }
+
+    /// Takes over what `save` gave.
+    fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8]) -> PyResult<()> {
+        self.enter(py)?.inner()?.load(profile, plan)
+    }
+
+    /// Bytes of the budget.
+    fn budget(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.enter(py)?.inner()?.budget().0)
+    }
+
     /// From now on notes what each op touches.
     fn watch(&self, py: Python<'_>) -> PyResult<()> {
         self.enter(py)?.inner()?.watched = Some(Watched::default());

@@ -13,6 +13,7 @@ mod glue;
 mod host;
 mod operands;
 mod ops;
+mod steps;
 mod storages;
 
 /// Adds the host's class to the module.

@@ -1,0 +1,95 @@
+"""What `fit` predicted and measured, to be printed."""
+
+import html
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Floor:
+    """The least bytes a step can do with."""
+
+    persistent_bytes: int
+    """What outlives the step: parameters, gradients, optimizer state, buffers, inputs, and all else that is alive."""
+    largest_bytes: int
+    """The largest working set of one op, beside that."""
+    largest_op: str
+    peak_bytes: int
+    """Most bytes of the step without a budget."""
+
+    @property
+    def floor_bytes(self) -> int:
+        """No budget below this can do."""
+        return self.persistent_bytes + self.largest_bytes
+
+    def share(self, share: float) -> int:
+        """Bytes of the budget `floor+X%`: the floor, and a share of what the step takes beyond it."""
+        return int(self.floor_bytes + share * max(0, self.peak_bytes - self.floor_bytes))
+
+
+@dataclass
+class Report:
+    """Peaks, times and the check of one fitted step; `None` is what is not known yet."""
+
+    budget_bytes: int
+    device: str = ""
+    base_peak_bytes: int | None = None
+    """Peak of the step without memfit, by PyTorch's allocator."""
+    peak_bytes: int | None = None
+    """Peak with memfit, by the engine's own account."""
+    measured_peak_bytes: int | None = None
+    """Peak with memfit, by PyTorch's allocator."""
+    arena_bytes: int | None = None
+    """Bytes of arena that the plan takes once each buffer has an address; the judge has verified that layout."""
+    base_time_seconds: float | None = None
+    time_seconds: float | None = None
+    recompute_seconds: float | None = None
+    predicted_recompute_seconds: float | None = None
+    recomputed_ops: int = 0
+    guided: bool = False
+    identical: bool | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of each line."""
+        base, peak, measured = map(_bytes, (self.base_peak_bytes, self.peak_bytes, self.measured_peak_bytes))
+        identical = {None: "not checked", True: "yes, checked on step 1", False: "NO"}[self.identical]
+        plan = "followed" if self.guided else "not followed (decided op by op)"
+        rows = [
+            ("budget", _bytes(self.budget_bytes)),
+            ("peak", f"{base} without, {peak} with (predicted), {measured} with (measured)"),
+            ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
+            ("recomputed", self._recomputed()),
+            ("plan", plan + (f", {_bytes(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
+            ("bit-identical", identical),
+        ]
+        return rows + [("note", note) for note in self.notes]
+
+    def _recomputed(self) -> str:
+        told = f"{self.recomputed_ops} ops, {_seconds(self.recompute_seconds)}"
+        if self.predicted_recompute_seconds is not None:
+            told += f" ({_seconds(self.predicted_recompute_seconds)} predicted)"
+        return told
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<14} {value}" for name, value in self.rows())
+
+    def _repr_html_(self) -> str:
+        cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in self.rows())
+        return f"<table>{''.join(cells)}</table>"
+
+
+def _bytes(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.4g} {unit}" if unit == "B" else f"{size:.2f} {unit}"
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
