@@ -40,10 +40,11 @@ impl<H: Host> Engine<'_, H> {
         for child in self.state.children(storage) {
             let child = self.state.storage(child);
             let maker = self.state.tensor(child.root).record;
-            let in_place = maker != NONE
-                && self.state.record(maker).writes.iter().zip(&self.state.record(maker).outputs).any(
-                    |(&written, output)| written == child.root && matches!(output, Output::InPlace(_)),
-                );
+            let in_place =
+                maker != NONE
+                    && self.state.record(maker).writes.iter().zip(&self.state.record(maker).outputs).any(
+                        |(&written, output)| written == child.root && matches!(output, Output::InPlace(_)),
+                    );
             if !child.resident {
                 return false;
             }
@@ -104,7 +105,8 @@ impl<H: Host> Engine<'_, H> {
     }
 
     pub(crate) fn makes_evictable(&self, record: u32) -> bool {
-        let evictable = |&made: &u32| made != NONE && self.state.storage(self.state.storage_of(made)).evictable;
+        let evictable =
+            |&made: &u32| made != NONE && self.state.storage(self.state.storage_of(made)).evictable;
         self.state.record(record).writes.iter().any(evictable)
     }
 

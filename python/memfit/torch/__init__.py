@@ -1,13 +1,14 @@
-"""memfit for PyTorch: `memfit.torch.export` writes a model's training step as a graph memfit can plan.
+"""memfit for PyTorch: any training loop within a budget of bytes, with the same bits as without.
 
 ```python
 import memfit.torch
 
-def loss(model, images, labels):
-    return torch.nn.functional.cross_entropy(model(images), labels)
-
-memfit.torch.export(model, (images, labels), loss, optimizer="adamw", path="model.json.zst")
+memfit.torch.enable(budget="8GiB")                     # every op from here on, any model
+step = memfit.torch.fit(train_step, budget="8GiB")     # or: record a step, plan it, follow the plan
+memfit.torch.export(model, batch, loss, path="model.json.zst")    # or: look at the step first
 ```
+
+docs/pytorch.md says what is guaranteed and where the limits are.
 """
 
 import importlib
@@ -37,11 +38,28 @@ def _check_torch() -> None:
 _check_torch()
 
 
+# Imported on first use: `python -m memfit.torch.export` must not load its module twice, and `export` needs no engine.
+_HOMES = {
+    "export": ".export",
+    **dict.fromkeys(("Budget", "disable", "drop", "enable", "is_enabled", "is_resident"), ".eager"),
+    **dict.fromkeys(("pin", "restore", "unpin"), ".eager"),
+    **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
+    "Meter": ".meter",
+    "explain": "memfit",
+    "BudgetError": "memfit",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # Imported on first use, so that `python -m memfit.torch.export` does not load its module twice.
-    if name == "export":
-        return importlib.import_module(".export", __name__)
-    raise AttributeError(f"module `memfit.torch` has no attribute `{name}`")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module `memfit.torch` has no attribute `{name}`")
+    module = importlib.import_module(home, __name__)
+    return module if name == "export" else getattr(module, name)
 
 
-__all__ = ["OLDEST_TORCH", "export"]
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+__all__ = ["OLDEST_TORCH", *sorted(_HOMES)]  # noqa: PLE0604

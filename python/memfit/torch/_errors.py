@@ -10,20 +10,24 @@ for _power, _letter in enumerate("kmgt", start=1):
     _UNITS |= {f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
 
 
-class BudgetError(getattr(memfit, "BudgetError", RuntimeError)):  # type: ignore[misc]
-    """The budget is too small.
+def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
+    """A `BudgetError` with what the engine told.
 
-    `op` needs `asked` bytes for its results and scratch memory; `operands`, `pinned` and `kept` are the bytes that can't go
-    because the op reads them, the user pinned them, or nothing can compute them again; `enough` bytes would do for `op`.
+    Beside its usual attributes: `op` needs `asked` bytes for its results and scratch memory; `operands`, `pinned` and
+    `kept` are the bytes that can't go because the op reads them, the user pinned them, or nothing can compute them again.
     """
-
-
-def budget_error(told: dict[str, Any]) -> Exception:
-    """A `BudgetError` with what the engine told."""
-    error = BudgetError(f"{told['message']}\nhint: a larger budget, a smaller batch, or fewer tensors held")
-    for name, value in told.items():
-        if name != "message":
-            setattr(error, name, value)
+    dominant = max(("operands", "pinned", "kept"), key=lambda name: told[name])
+    error = memfit.BudgetError(
+        told["message"],
+        hint="a larger budget, a smaller batch, or fewer tensors held",
+        budget_bytes=told["budget"],
+        least_budget_bytes=told["enough"],
+        dominant={"kept": "what can't be computed again", "pinned": "pinned tensors", "operands": told["op"]}[
+            dominant
+        ],
+    )
+    for name in ("op", "asked", "operands", "pinned", "kept"):
+        setattr(error, name, told[name])
     return error
 
 

@@ -56,7 +56,9 @@ _UNORDERED = (
 def describe(func: Any) -> dict[str, Any]:
     """How `func` treats its arguments and whether it may be called again."""
     schema, tags, namespace = func._schema, func.tags, func.namespace
-    written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
+    written = [
+        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+    ]
     base = schema.name.split("::")[-1]
     collective = "c10d" in namespace
     if namespace == "c10d":
@@ -269,7 +271,6 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
     return list(found.values())
 
 
-
 def evict(storage: torch.UntypedStorage) -> None:
     """The bytes go; the size stays, so that views can be made; an access raises."""
     if _SWAP:
@@ -289,7 +290,9 @@ def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
         storage.copy_(source)
 
 
-def window(storage: torch.UntypedStorage, dtype: torch.dtype, offset: int, shape: Any, stride: Any) -> torch.Tensor:
+def window(
+    storage: torch.UntypedStorage, dtype: torch.dtype, offset: int, shape: Any, stride: Any
+) -> torch.Tensor:
     """A tensor over a storage, without history."""
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
 

@@ -235,7 +235,11 @@ def _guarded(original: Any, decision: str) -> Any:
     @functools.wraps(original)
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         budget = _active
-        if budget is not None and budget._thread == threading.get_ident() and self.device.type == budget.device.type:
+        if (
+            budget is not None
+            and budget._thread == threading.get_ident()
+            and self.device.type == budget.device.type
+        ):
             try:
                 _by_hand(decision, self)
             except NotImplementedError:

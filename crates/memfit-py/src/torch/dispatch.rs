@@ -655,7 +655,8 @@ impl Inner {
         let mut floor = Floor { persistent, largest: 0, op: String::new() };
         for (op, tokens, workspace) in watched.ops {
             let passing = tokens.iter().filter(|token| alive.binary_search(token).is_err());
-            let set = workspace + passing.map(|token| watched.bytes.get(token).copied().unwrap_or(0)).sum::<u64>();
+            let set =
+                workspace + passing.map(|token| watched.bytes.get(token).copied().unwrap_or(0)).sum::<u64>();
             if set > floor.largest {
                 (floor.largest, floor.op) = (set, op);
             }

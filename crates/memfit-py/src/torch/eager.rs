@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
 use memfit::ir::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::Borrowed;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyDict, PyTuple};
@@ -216,6 +216,11 @@ impl Eager {
     /// A step ends: whether it was guided, whether it was planned, ns in repetitions, ns foreseen, bytes of arena.
     fn end_step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.enter(py)?.inner()?.end_step(py)
+    }
+
+    /// A step ends, and the least budget that would do for it is looked for, from `floor` up.
+    fn least_budget(&self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
+        self.enter(py)?.inner()?.least_budget(py, floor)
     }
 
     /// A step ends by an error.

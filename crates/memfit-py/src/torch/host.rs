@@ -147,7 +147,8 @@ impl Torch {
 
     /// A repetition, into new storages.
     fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
-        let lost = || pyo3::exceptions::PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
+        let lost =
+            || pyo3::exceptions::PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
         let recipe = self.recipes.get(&run.call).ok_or_else(lost)?;
         let mut tensors = Vec::with_capacity(recipe.windows.len());
         let mut storages = Vec::with_capacity(recipe.windows.len());
@@ -181,7 +182,8 @@ impl Torch {
         for (output, block) in outputs.iter().zip(run.writes) {
             match *output {
                 Output::Fresh(_) => {
-                    let storage = fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
+                    let storage =
+                        fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
                     let Some(storage) = storage else {
                         let message = format!("`{}` gave other results when it was called again", run.kind);
                         return Err(pyo3::exceptions::PyRuntimeError::new_err(message));

@@ -1,6 +1,7 @@
 //! Step after step: recorded, planned once, guided from then on.
 
 use memfit::Bytes;
+use memfit::engine::offline::{self, Effort};
 use memfit::engine::{Fault, Settings, stepping};
 use memfit::input;
 use memfit::profile::{self, Saved};
@@ -45,7 +46,9 @@ impl Inner {
         let ended = stepper.end(&mut self.engine);
         self.steps.stepper = stepper;
         let stepped = ended.map_err(|fault| self.fault(py, fault))?;
-        if stepped.planned && let Some(plan) = self.steps.stepper.plans().next() {
+        if stepped.planned
+            && let Some(plan) = self.steps.stepper.plans().next()
+        {
             let placed = profile::place(plan.clone(), self.engine.align());
             let (_, arena) = placed.map_err(|failure| PyRuntimeError::new_err(failure.to_string()))?;
             self.steps.arena = Some(arena.0);
@@ -57,6 +60,37 @@ impl Inner {
         told.set_item("predicted_ns", stepped.predicted_ns)?;
         told.set_item("arena_bytes", self.steps.arena)?;
         Ok(told)
+    }
+
+    /// The least budget, from `floor` up, that a plan was found for, to one part in 64; `None` if none was.
+    pub(super) fn least_budget(&mut self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
+        self.look_at_all(py)?;
+        self.steps.open = false;
+        let peak = self.engine.stats().peak.0;
+        let recorded = self.engine.end_step().map_err(|fault| self.fault(py, fault))?;
+        let effort = Effort { tries: 0, ..Effort::default() };
+        let fits = |budget: u64| {
+            let settings = Settings {
+                budget: Bytes(budget),
+                align: self.engine.align(),
+                allocator: "ideal".to_owned(),
+                ..Settings::new(Bytes(budget))
+            };
+            offline::plan(&recorded.trace, &settings, &effort).is_ok()
+        };
+        let (mut low, mut high) = (floor, peak.max(floor));
+        if !fits(high) {
+            return Ok(None);
+        }
+        while high - low > (high / 64).max(1) {
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(Some(high))
     }
 
     /// After an error in a step: no plan, and all that is alive is there.
@@ -79,7 +113,8 @@ impl Inner {
         let failed = |failure: memfit::Failure| PyRuntimeError::new_err(failure.to_string());
         let (placed, arena) = profile::place(plan.clone(), align).map_err(failed)?;
         let settings = Settings { align, ..Settings::new(arena) };
-        let Saved { profile, plan } = profile::save(&placed, &settings, &input::device("H100").map_err(failed)?).map_err(failed)?;
+        let Saved { profile, plan } =
+            profile::save(&placed, &settings, &input::device("H100").map_err(failed)?).map_err(failed)?;
         Ok(Some((profile, plan)))
     }
 

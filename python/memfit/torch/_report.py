@@ -15,6 +15,8 @@ class Floor:
     largest_op: str
     peak_bytes: int
     """Most bytes of the step without a budget."""
+    least_budget_bytes: int | None = None
+    """The least budget that a search has found a plan for, where it was asked for."""
 
     @property
     def floor_bytes(self) -> int:
@@ -51,15 +53,15 @@ class Report:
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of each line."""
-        base, peak, measured = map(_bytes, (self.base_peak_bytes, self.peak_bytes, self.measured_peak_bytes))
+        base, peak, measured = map(memory, (self.base_peak_bytes, self.peak_bytes, self.measured_peak_bytes))
         identical = {None: "not checked", True: "yes, checked on step 1", False: "NO"}[self.identical]
         plan = "followed" if self.guided else "not followed (decided op by op)"
         rows = [
-            ("budget", _bytes(self.budget_bytes)),
+            ("budget", memory(self.budget_bytes)),
             ("peak", f"{base} without, {peak} with (predicted), {measured} with (measured)"),
             ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
             ("recomputed", self._recomputed()),
-            ("plan", plan + (f", {_bytes(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
+            ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
             ("bit-identical", identical),
         ]
         return rows + [("note", note) for note in self.notes]
@@ -74,11 +76,15 @@ class Report:
         return "\n".join(f"{name:<14} {value}" for name, value in self.rows())
 
     def _repr_html_(self) -> str:
-        cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in self.rows())
+        cells = (
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
         return f"<table>{''.join(cells)}</table>"
 
 
-def _bytes(count: int | None) -> str:
+def memory(count: int | None) -> str:
+    """Bytes for people."""
     if count is None:
         return "unknown"
     size, unit = float(count), "B"

@@ -15,18 +15,19 @@ import hashlib
 import random
 import statistics
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import memfit
 import torch
-
-from memfit.torch._errors import BudgetError, parse_bytes
+from memfit.torch._errors import parse_bytes
 from memfit.torch._glue import live_storages
 from memfit.torch.eager import Budget
 from memfit.torch.meter import Meter
-from memfit.torch.report import Report, Floor
+from memfit.torch._report import Floor, Report, memory
 
 
 def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted":
@@ -71,7 +72,7 @@ class Fitted:
         device, report = self._budget.device, self.report
         plain = None
         if self._calls == 0:
-            self._learn(args, kwargs)
+            self.report.device = str(device)
             if self._check:
                 plain = self._run_plainly(args, kwargs)
         if self._budget._native is None:
@@ -80,7 +81,20 @@ class Fitted:
         for value in _tensors((args, kwargs)):
             if value.device.type == device.type:
                 native.adopt(value.untyped_storage())
-        metered = self._calls < 2
+        try:
+            return self._call(native, args, kwargs, plain)
+        except memfit.BudgetError as error:
+            if self._check:
+                self.close()
+                # What the step that failed still holds is none of its floor.
+                traceback.clear_frames(error.__traceback__)
+                self._explain(error, args, kwargs)
+            raise
+
+    def _call(self, native: Any, args: Any, kwargs: Any, plain: "_Expected | None") -> Any:
+        device, report = self._budget.device, self.report
+        # The first call learns how much scratch memory each op takes, which the meter would hide.
+        metered = self._calls in (1, 2)
         meter = Meter(device) if metered else contextlib.nullcontext()
         started = time.perf_counter()
         with meter:
@@ -124,11 +138,27 @@ class Fitted:
     def _open(self) -> None:
         self._budget._open()
         if self._load is not None:
-            profile, plan = (self._load / "profile.json").read_bytes(), (self._load / "plan.json").read_bytes()
+            profile, plan = (
+                (self._load / "profile.json").read_bytes(),
+                (self._load / "plan.json").read_bytes(),
+            )
             self._budget._native.load(profile, plan)
 
-    def _learn(self, args: Any, kwargs: Any) -> None:
-        self.report.device = str(self._budget.device)
+    def _explain(self, error: memfit.BudgetError, args: Any, kwargs: Any) -> None:
+        """Completes `error` by the floor and the least budget that is known to do, from a run without a budget."""
+        with _State(self._budget.device):
+            try:
+                told = _floor(self.step, args, kwargs, self._budget.device, least=True)
+            except torch.OutOfMemoryError:
+                return
+        error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
+        error.least_budget_bytes = told.least_budget_bytes
+        error.proved = self.budget < told.floor_bytes
+        error.hint = (
+            f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step (parameters, "
+            f"gradients, optimizer state, inputs) and {memory(told.largest_bytes)} for `{told.largest_op}`; "
+            f"`budget={told.least_budget_bytes}` ({memory(told.least_budget_bytes)}) would do"
+        )
 
     def _run_plainly(self, args: Any, kwargs: Any) -> "_Expected | None":
         """The step as it is, from a state that is put back."""
@@ -152,7 +182,9 @@ class Fitted:
         native = self._budget._native
         saved = native.save() if native is not None else None
         if saved is None:
-            raise RuntimeError("there is no plan yet\nhint: a plan is made after a step in which something was recomputed")
+            raise RuntimeError(
+                "there is no plan yet\nhint: a plan is made after a step in which something was recomputed"
+            )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in zip(("profile.json", "plan.json"), saved):
@@ -170,21 +202,31 @@ class Fitted:
         self.close()
 
 
-def floor(step: Callable[..., Any], *args: Any, device: str | torch.device | None = None, **kwargs: Any) -> Floor:
+def floor(
+    step: Callable[..., Any], *args: Any, device: str | torch.device | None = None, **kwargs: Any
+) -> Floor:
     """The least bytes `step(*args, **kwargs)` can do with: what outlives a call, and the largest working set of one op.
 
     The step is called twice, for real: once so that gradients and the optimizer's state are there, and once to look.
     """
+    return _floor(step, args, kwargs, device)
+
+
+def _floor(step: Callable[..., Any], args: Any, kwargs: Any, device: Any, least: bool = False) -> Floor:
     with Budget(1 << 62, device=device) as budget:
         native = budget._native
         step(*args, **kwargs)
+        with torch._C._DisableTorchDispatch():
+            native.begin_step()
         native.watch()
         result = step(*args, **kwargs)
         with torch._C._DisableTorchDispatch():
             persistent, largest, op = native.floor()
+            del result
+            fewest = native.least_budget(persistent + largest) if least else None
+            native.abandon_step()
             peak = native.stats()["peak_bytes"]
-        del result
-    return Floor(persistent, largest, op, peak)
+    return Floor(persistent, largest, op, peak, fewest)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -204,7 +246,9 @@ class _Expected:
     def __init__(self, state: "_State", result: Any) -> None:
         self._storages = [(weakref.ref(storage), _digest(storage)) for storage, _ in state.storages]
         self._leaves = [(weakref.ref(leaf), _of([leaf.grad])) for leaf, _ in state.gradients]
-        self._optimizers = [(weakref.ref(optimizer), _of(optimizer.state)) for optimizer, _ in state.optimizers]
+        self._optimizers = [
+            (weakref.ref(optimizer), _of(optimizer.state)) for optimizer, _ in state.optimizers
+        ]
         self._result = _of(result)
 
     def matches(self, result: Any) -> bool:
@@ -247,7 +291,8 @@ class _State:
         self.gradients = [(leaf, leaf.grad) for leaf in leaves]
         optimizers = [thing for thing in objects if isinstance(thing, torch.optim.Optimizer)]
         self.optimizers = [
-            (optimizer, {key: copy.copy(value) for key, value in optimizer.state.items()}) for optimizer in optimizers
+            (optimizer, {key: copy.copy(value) for key, value in optimizer.state.items()})
+            for optimizer in optimizers
         ]
         self._generators = (random.getstate(), torch.random.get_rng_state(), _cuda_state())
         return self
@@ -287,4 +332,4 @@ def _cuda_state() -> list[torch.Tensor] | None:
     return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
 
 
-__all__ = ["BudgetError", "Fitted", "fit", "floor"]
+__all__ = ["Fitted", "Floor", "Report", "fit", "floor"]
