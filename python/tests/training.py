@@ -228,7 +228,7 @@ def digest(value: Any) -> str:
     tensor = torch.as_tensor(value).detach()
     known = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     if tensor.numel():
-        known.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        known.update(tensor.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes())
     return known.hexdigest()
 
 

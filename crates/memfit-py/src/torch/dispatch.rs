@@ -125,6 +125,8 @@ impl Inner {
         }
         let statistics = running_statistics(&op, &mut positional, args, found.operands.len())?;
         let first_statistic = found.operands.len() - statistics;
+        // They are overwritten behind the engine's back.
+        self.hold(py, &found.operands[first_statistic..], false)?;
         let shape = match op.makes {
             true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
             false => None,
@@ -203,6 +205,12 @@ impl Inner {
             }
             sizes => self.receive(py, &result, &made[..fresh], sizes)?,
         };
+        if outcome.is_some() {
+            // What a repetition would write can't be told from what it would make.
+            for &tensor in &made[fresh..] {
+                self.engine.keep_resident(tensor).map_err(|fault| self.fault(py, fault))?;
+            }
+        }
         if let (Some(shape), Some(given)) = (shape, outcome) {
             // Once a kernel may know better than its description; after that its sizes depend on the data.
             let shape = &mut self.ops.table[shape as usize];
