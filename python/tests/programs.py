@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from memfit.torch._errors import BudgetError
+from memfit import BudgetError
 
 MOST = 10
 """Tensors that a program holds at a time."""
@@ -47,7 +47,7 @@ class Program:
                 self.stopped = None if name in STAGED else at
                 raise
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
-                self.seen.append(f"{name}: {type(error).__name__} {error}".split("\n")[0])
+                self.seen.append(f"{name}: {type(error).__name__}")
                 continue
             self.seen.append(f"{name}: {made}" if isinstance(made, (float, int, bool)) else name)
             for tensor in made if isinstance(made, (tuple, list)) else [made]:

@@ -11,7 +11,7 @@ import torch
 from programs import Program
 from training import AMPLE, digest
 
-from memfit.torch._errors import BudgetError
+from memfit import BudgetError
 from memfit.torch.eager import Budget
 
 CASES = int(os.environ.get("MEMFIT_CASES", "150"))
@@ -44,7 +44,7 @@ def check(seed: int) -> None:
                 within = Program(seed)
                 within.run()
         except BudgetError as error:
-            assert error.enough > peak * share
+            assert error.least_budget_bytes > peak * share
             if within is not None and within.stopped is not None:
                 assert outcome(within) == without(seed, within.stopped)
         else:
