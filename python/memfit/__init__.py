@@ -26,6 +26,7 @@ from memfit._errors import (
     Error,
     InputError,
     OtherGraphError,
+    RankError,
     UsageError,
     VerificationError,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "OutOfMemory",
     "Placement",
     "Plan",
+    "RankError",
     "Remedy",
     "Result",
     "Row",

@@ -8,10 +8,13 @@ class Error(Exception):
     """Anything that memfit refuses. `hint` is the next step, if there is one."""
 
     hint: str | None
+    rank: int | None
+    """The rank that refused first, where ranks refuse together."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        self.rank = None
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -78,6 +81,17 @@ class VerificationError(Error):
 
 class OtherGraphError(VerificationError):
     """The plan was made for another graph."""
+
+
+class RankError(Error):
+    """A rank is gone or late, or ranks don't have what they should share."""
+
+    ranks: list[int]
+    """Those that should have agreed."""
+
+    def __init__(self, message: str, *, hint: str | None = None, ranks: list[int] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.ranks = ranks or []
 
 
 class BugError(Error):

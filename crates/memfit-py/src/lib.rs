@@ -1,8 +1,8 @@
 //! memfit for Python: `memfit._memfit`, the native half of the package.
 //!
 //! Conversions only: what is computed here is computed by the `memfit` crate. The Python half re-exports it as
-//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: [`door`] is the front door,
-//! [`torch`](mod@torch) the eager host.
+//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: `door` the front door, `torch` the
+//! eager host.
 
 use pyo3::prelude::*;
 
