@@ -168,7 +168,7 @@ def compare(
 
 def sweep(
     graph: Graph,
-    budgets: Iterable[Size] = tuple(f"floor+{percent}%" for percent in range(100, -1, -10)),
+    budgets: Iterable[Size] | None = None,
     *,
     device: str | os.PathLike[str] = "A100-80",
     strategy: str | Iterable[str] = (),
@@ -177,7 +177,9 @@ def sweep(
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Sweep:
-    """What each budget costs in time."""
+    """What each budget costs in time; by default eleven of them, from the peak down to the floor."""
+    if budgets is None:
+        budgets = [f"floor+{percent}%" for percent in range(100, -1, -10)]
     means = _means(device=device, strategy=strategy, recompute=recompute, seed=seed, time_limit=time_limit)
     sizes = [_size(budget) or "" for budget in budgets]
     return read(Sweep, _memfit.sweep(_source(graph, dims), means, sizes))

@@ -7,7 +7,8 @@ text back.
 import dataclasses
 import json
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from memfit._memfit import show_bytes, show_nanos
 
@@ -353,6 +354,8 @@ class Strategies(Result):
     devices: list[Device]
 
 
+R = TypeVar("R", bound=Result)
+
 NESTED: dict[str, type] = {
     "static": Share,
     "peak_by_role": Share,
@@ -369,7 +372,7 @@ NESTED: dict[str, type] = {
 """The class of what stands under a key, alone or in a list."""
 
 
-def read(kind: type, text: str, **more: Any) -> Any:
+def read(kind: type[R], text: str, **more: Any) -> R:
     """The object in `text` as a `kind`; a key that the class doesn't have is a mistake."""
     values = json.loads(text)
     of_snapshot = kind is SnapshotExplanation
@@ -411,7 +414,7 @@ def _shares(title: str, shares: list[Share], whole: int, most: int = 8) -> str:
     return f"{title}\n{table(rows) if rows else '  (nothing)'}{more}"
 
 
-def _remedies(remedies: list[Remedy] | list[SnapshotRemedy]) -> str:
+def _remedies(remedies: Sequence[Remedy | SnapshotRemedy]) -> str:
     first = remedies[0].peak_bytes if remedies else 0
     rows = [
         [

@@ -76,7 +76,8 @@ class Ranks:
         """The smallest budget of all ranks, in bytes."""
         whole = isinstance(budget, int) and not isinstance(budget, bool) and budget > 0
         error = None if whole else memfit.UsageError(f"`{budget!r}` is no budget in bytes")
-        return min(self._verdict(error, budget))
+        smallest: int = min(self._verdict(error, budget))
+        return smallest
 
     def same(self, data: bytes, what: str) -> None:
         """Raises `RankError` everywhere unless all ranks have the same `data`; `what` names it."""
@@ -173,7 +174,8 @@ class Ranks:
                 pass
             result = None
         self.refuse_together(failed[0])
-        return self._from_first(result)
+        file: bytes = self._from_first(result)
+        return file
 
     def _numbered(self, values: list[Any]) -> Iterator[tuple[int, Any]]:
         return zip(self.ranks, values, strict=True)
@@ -338,7 +340,7 @@ def _pack(error: BaseException | None) -> dict[str, Any] | None:
         return None
     if isinstance(error, Error):
         message = str(error.args[0]) if error.args else ""
-        plain = str | int | float | list | dict | None
+        plain = (str, int, float, list, dict, type(None))
         more = {key: value for key, value in vars(error).items() if isinstance(value, plain)}
         return {"kind": type(error).__name__, "message": message, "more": more}
     return {"kind": "Error", "message": f"{type(error).__name__}: {error}", "more": {"hint": None}}
