@@ -278,8 +278,8 @@ impl<H: Host> Engine<'_, H> {
                 Output::View(of) | Output::InPlace(of) => reads[of],
                 Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
                     Ok(offset) => {
-                        let written = self.state.record(record).writes[at];
-                        let storage = if written == NONE { NONE } else { self.state.storage_of(written) };
+                        // If there is no room for the others this is given back: not in the name of what is there.
+                        let storage = self.kept(record, at);
                         let block = Block { storage, offset: Bytes(offset), size };
                         self.host.allocate(block);
                         block

@@ -289,7 +289,7 @@ class _State:
         objects = gc.get_objects()
         leaves = [thing for thing in objects if _is_leaf(thing)]
         self.gradients = [(leaf, leaf.grad) for leaf in leaves]
-        optimizers = [thing for thing in objects if isinstance(thing, torch.optim.Optimizer)]
+        optimizers = [thing for thing in objects if issubclass(type(thing), torch.optim.Optimizer)]
         self.optimizers = [
             (optimizer, {key: copy.copy(value) for key, value in optimizer.state.items()})
             for optimizer in optimizers
@@ -323,7 +323,7 @@ class _State:
 
 def _is_leaf(thing: Any) -> bool:
     try:
-        return isinstance(thing, torch.Tensor) and thing.is_leaf and thing.requires_grad
+        return issubclass(type(thing), torch.Tensor) and thing.is_leaf and thing.requires_grad
     except RuntimeError:
         return False
 

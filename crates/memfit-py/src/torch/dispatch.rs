@@ -472,24 +472,26 @@ impl Inner {
             }
             std::mem::take(&mut *dead)
         };
-        for (address, token) in dead {
-            let Some(entry) = self.entries.get(&address) else { continue };
-            if entry.token == token {
-                let tensor = entry.tensor;
-                Python::attach(|py| self.forget(py, address, tensor))?;
+        let died = dead.into_iter().filter_map(|(address, token)| {
+            let entry = self.entries.get(&address).filter(|entry| entry.token == token)?;
+            Some((address, entry.tensor))
+        });
+        let died: Vec<(usize, TensorId)> = died.collect();
+        Python::attach(|py| {
+            // The bytes of all have gone, before the engine draws conclusions from the death of one.
+            for &(_, tensor) in &died {
+                if self.engine.is_evictable(tensor) {
+                    self.engine.drop(tensor).map_err(|fault| self.fault(py, fault))?;
+                }
             }
-        }
+            died.iter().try_for_each(|&(address, tensor)| self.forget(py, address, tensor))
+        })?;
         Ok(true)
     }
 
     /// The program holds the storage at `address` no more.
     fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
         self.entries.remove(&address);
-        if self.engine.is_guided() && self.engine.is_evictable(tensor) {
-            // A plan says when bytes go; these have gone already.
-            let dropped = self.engine.drop(tensor);
-            dropped.map_err(|fault| self.fault(py, fault))?;
-        }
         if let Some(block) = self.engine.block_of(tensor) {
             let slot = self.engine.host.slot(block.storage);
             if let Owner::Both(storage) = std::mem::take(&mut slot.owner)

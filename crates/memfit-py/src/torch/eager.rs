@@ -230,12 +230,12 @@ impl Eager {
 
     /// Profile and plan of the last step that was planned, as files.
     fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
-        self.enter(py)?.inner()?.save()
+        self.enter(py)?.inner()?.save(py)
     }
 
     /// Takes over what `save` gave.
     fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8]) -> PyResult<()> {
-        self.enter(py)?.inner()?.load(profile, plan)
+        self.enter(py)?.inner()?.load(py, profile, plan)
     }
 
     /// Bytes of the budget.

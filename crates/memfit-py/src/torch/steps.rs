@@ -5,11 +5,11 @@ use memfit::engine::offline::{self, Effort};
 use memfit::engine::{Fault, Settings, stepping};
 use memfit::input;
 use memfit::profile::{self, Saved};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::dispatch::Inner;
+use crate::failure::raise;
 
 /// What is known of the steps so far.
 pub(super) struct Steps {
@@ -50,7 +50,7 @@ impl Inner {
             && let Some(plan) = self.steps.stepper.plans().next()
         {
             let placed = profile::place(plan.clone(), self.engine.align());
-            let (_, arena) = placed.map_err(|failure| PyRuntimeError::new_err(failure.to_string()))?;
+            let (_, arena) = placed.map_err(|failure| raise(py, &failure))?;
             self.steps.arena = Some(arena.0);
         }
         let told = PyDict::new(py);
@@ -107,10 +107,10 @@ impl Inner {
     }
 
     /// The last plan and the step it is for, as files; none if there is no plan.
-    pub(super) fn save(&self) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
+    pub(super) fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
         let Some(plan) = self.steps.stepper.plans().next() else { return Ok(None) };
         let align = self.engine.align();
-        let failed = |failure: memfit::Failure| PyRuntimeError::new_err(failure.to_string());
+        let failed = |failure: memfit::Failure| raise(py, &failure);
         let (placed, arena) = profile::place(plan.clone(), align).map_err(failed)?;
         let settings = Settings { align, ..Settings::new(arena) };
         let Saved { profile, plan } =
@@ -119,9 +119,9 @@ impl Inner {
     }
 
     /// Takes over a plan that an earlier run has saved, after the judge has read it.
-    pub(super) fn load(&mut self, step: &[u8], plan: &[u8]) -> PyResult<()> {
+    pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<()> {
         let loaded = profile::load(step, plan, None);
-        let mut recorded = loaded.map_err(|failure| PyRuntimeError::new_err(failure.to_string()))?;
+        let mut recorded = loaded.map_err(|failure| raise(py, &failure))?;
         // PyTorch's allocator has addresses of its own.
         recorded.layout = None;
         self.steps.stepper.add(recorded, 0);

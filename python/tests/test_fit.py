@@ -1,0 +1,196 @@
+"""`memfit.torch.fit`: recorded once, planned, guided; the same bits, within the budget, back to deciding op by op."""
+
+import copy
+import random
+
+import pytest
+import torch
+from torch import nn
+
+import memfit
+import memfit.torch
+
+
+class Net(nn.Module):
+    """Convolutions, batch normalisation, dropout, an in-place op; `paths` makes every step another one."""
+
+    def __init__(self, paths: int = 1) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(
+                nn.Sequential(nn.Conv2d(16, 16, size, padding=size // 2), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+                for size in (3, 1, 5)[:paths]
+            )
+            for _ in range(6)
+        )
+        self.drop, self.head, self.step = nn.Dropout(0.2), nn.Linear(16, 10), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.step += 1
+        choose = random.Random(self.step)
+        hidden = self.stem(images)
+        for block in self.blocks:
+            hidden = hidden + self.drop(block[choose.randrange(len(block))](hidden))
+        return self.head(hidden.mean((2, 3)))
+
+
+def training(paths: int = 1):
+    torch.manual_seed(0)
+    net = Net(paths)
+    optimizer = torch.optim.AdamW(net.parameters())
+    images, labels = torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return net, optimizer, step, (images, labels)
+
+
+def left(net, optimizer):
+    """Copies of all that a training leaves behind."""
+    state = [value for state in optimizer.state.values() for value in state.values()]
+    gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
+    return [copy.deepcopy(value) for value in (*net.state_dict().values(), *gradients, *state)]
+
+
+def plainly(paths, steps):
+    net, optimizer, step, batch = training(paths)
+    torch.manual_seed(1)
+    losses = [step(*batch) for _ in range(steps)]
+    return losses + left(net, optimizer)
+
+
+def budget_for(share, paths=1):
+    net, optimizer, step, batch = training(paths)
+    return memfit.torch.floor(step, *batch).share(share)
+
+
+def assert_same(expected, found):
+    assert len(expected) == len(found)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found))
+
+
+@pytest.mark.parametrize("share", [0.8, 0.6, 0.4])
+def test_a_fitted_step_is_planned_followed_and_the_same(share):
+    budget = budget_for(share)
+    expected = plainly(1, 5)
+    net, optimizer, step, batch = training()
+    # The references count as well: they are there.
+    budget += sum(value.nbytes for value in expected)
+    fitted = memfit.torch.fit(step, budget, check=False)
+    torch.manual_seed(1)
+    losses = [fitted(*batch) for _ in range(5)]
+    assert_same(expected, losses + left(net, optimizer))
+    report = fitted.report
+    assert report.guided and report.recomputed_ops > 0
+    assert report.peak_bytes <= budget and report.measured_peak_bytes <= budget
+    fitted.close()
+
+
+def test_the_check_runs_the_first_step_twice_and_leaves_no_trace_of_it():
+    budget = budget_for(0.5)
+    expected = plainly(1, 3)
+    budget += sum(value.nbytes for value in expected)
+    net, optimizer, step, batch = training()
+    fitted = memfit.torch.fit(step, budget)
+    torch.manual_seed(1)
+    losses = [fitted(*batch) for _ in range(3)]
+    assert fitted.report.identical is True
+    assert fitted.report.base_peak_bytes > fitted.report.measured_peak_bytes
+    assert_same(expected, losses + left(net, optimizer))
+    assert "checked on step 1" in repr(fitted.report) and "<table>" in fitted.report._repr_html_()
+    fitted.close()
+
+
+def test_the_check_sees_a_difference():
+    net, optimizer, step, batch = training()
+    calls = []
+
+    def changing(images, labels):
+        calls.append(1)
+        return step(images * len(calls), labels)
+
+    fitted = memfit.torch.fit(changing, 1 << 30)
+    fitted(*batch)
+    assert fitted.report.identical is False
+    fitted.close()
+
+
+def test_a_step_that_goes_another_way_falls_back():
+    expected = plainly(3, 8)
+    budget = budget_for(0.6, paths=3) + sum(value.nbytes for value in expected)
+    net, optimizer, step, batch = training(3)
+    fitted = memfit.torch.fit(step, budget, check=False)
+    torch.manual_seed(1)
+    losses = [fitted(*batch) for _ in range(8)]
+    assert_same(expected, losses + left(net, optimizer))
+    assert fitted.report.peak_bytes <= budget
+    fitted.close()
+
+
+def test_too_small_a_budget_tells_the_floor_and_what_would_do():
+    net, optimizer, step, batch = training()
+    fitted = memfit.torch.fit(step, 400_000)
+    with pytest.raises(memfit.BudgetError) as caught:
+        fitted(*batch)
+    error = caught.value
+    assert error.budget_bytes == 400_000 < error.floor_bytes <= error.least_budget_bytes
+    assert error.dominant in str(error) and str(error.least_budget_bytes) in str(error)
+    least = error.least_budget_bytes
+    del caught, error
+    fitted = memfit.torch.fit(step, least, check=False)
+    for _ in range(3):
+        fitted(*batch)
+    assert fitted.report.peak_bytes <= least
+    fitted.close()
+
+
+def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_path):
+    budget = budget_for(0.5)
+    net, optimizer, step, batch = training()
+    step(*batch)
+    fitted = memfit.torch.fit(step, budget, check=False)
+    with pytest.raises(RuntimeError, match="no plan"):
+        fitted.save(tmp_path / "none")
+    for _ in range(2):
+        fitted(*batch)
+    fitted.save(tmp_path)
+    fitted.close()
+    again = memfit.torch.fit(step, budget, check=False, load=tmp_path)
+    again(*batch)
+    assert again.report.guided
+    again.close()
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(plan.read_bytes()[:-20])
+    damaged = memfit.torch.fit(step, budget, check=False, load=tmp_path)
+    with pytest.raises(memfit.InputError):
+        damaged(*batch)
+
+
+def test_an_exception_in_a_step_leaves_everything_usable():
+    budget = budget_for(0.5)
+    net, optimizer, step, batch = training()
+    fail = [False]
+
+    def failing(images, labels):
+        hidden = net.stem(images).relu()
+        if fail[0]:
+            raise KeyError("on purpose")
+        return step(images, labels) + 0 * hidden.sum().detach()
+
+    fitted = memfit.torch.fit(failing, budget + 4_000_000, check=False)
+    fitted(*batch)
+    fail[0] = True
+    with pytest.raises(KeyError):
+        fitted(*batch)
+    assert not memfit.torch.is_enabled()
+    assert all(torch.isfinite(parameter).all() for parameter in net.parameters())
+    fail[0] = False
+    for _ in range(2):
+        fitted(*batch)
+    fitted.close()
