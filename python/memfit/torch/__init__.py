@@ -5,6 +5,7 @@ import memfit.torch
 
 memfit.torch.enable(budget="8GiB")                     # every op from here on, any model
 step = memfit.torch.fit(train_step, budget="8GiB")     # or: record a step, plan it, follow the plan
+torch._inductor.config.custom_partitioner_fn = memfit.torch.partition(budget="60%")  # or: torch.compile
 memfit.torch.export(model, batch, loss, path="model.json.zst")    # or: look at the step first
 ```
 
@@ -44,6 +45,8 @@ _HOMES = {
     **dict.fromkeys(("Budget", "disable", "drop", "enable", "is_enabled", "is_resident"), ".eager"),
     **dict.fromkeys(("pin", "restore", "unpin"), ".eager"),
     **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
+    **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
+    **dict.fromkeys(("Policy", "policy"), "._policy"),
     "Meter": ".meter",
     "explain": "memfit",
     "BudgetError": "memfit",

@@ -50,6 +50,10 @@ class Op:
     """Floating-point operations; a multiply-add is two."""
     moved: int = 0
     """Bytes that travel between memory and processor."""
+    workspace: int = 0
+    """Scratch bytes while it runs."""
+    time_ns: int | None = None
+    """Measured run time."""
     dtype: str = "f32"
     effect: str = "pure"
     reads: list[int] = dataclasses.field(default_factory=list)
@@ -68,6 +72,10 @@ class Op:
             out["flops"] = self.flops
         if self.moved != sum(values[value].bytes for value in self.reads + self.writes):
             out["moved"] = self.moved
+        if self.time_ns is not None:
+            out["time_ns"] = self.time_ns
+        if self.workspace:
+            out["workspace"] = self.workspace
         if self.dtype != "f32":
             out["dtype"] = self.dtype
         if self.effect != "pure":
@@ -95,6 +103,10 @@ class Graph:
         """Adds a value and returns its index."""
         self.values.append(value)
         return len(self.values) - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The file's object."""
+        return dict(json.loads(self.dumps()))
 
     def dumps(self) -> str:
         """The file's text: one value or op in a line. The same graph gives the same text."""

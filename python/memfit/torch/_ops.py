@@ -71,6 +71,15 @@ BATCH_NORMS = {
 }
 """Operand → output, for the running mean and variance: eager PyTorch updates them inside the op."""
 
+BATCH_NORMS_EAGER = {
+    "aten.native_batch_norm.default",
+    "aten.cudnn_batch_norm.default",
+    "aten.miopen_batch_norm.default",
+    "aten._native_batch_norm_legit.default",
+    "aten._batch_norm_with_update.default",
+}
+"""Update running statistics inside, though not every schema says so."""
+
 GATHERS = {"aten.embedding.default", "aten.index.Tensor", "aten.index_select.default", "aten.gather.default"}
 """Read of their first operand only as many bytes as they write."""
 

@@ -1,0 +1,160 @@
+"""What ops really take: each distinct one is run on the device, for its scratch memory and for its time.
+
+What a kernel allocates besides its outputs no formula says: the CPU's convolutions, say, copy their operands
+into a layout of their own. Operands are zeros. Random ops, and ops that act outside, are not run; nor is
+anything that fails on zeros.
+"""
+
+import dataclasses
+import time
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from . import _ops
+
+LABEL = "memfit.measure"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one run."""
+
+    time_ns: int
+    scratch: int
+    """Most bytes allocated at once, less the outputs."""
+
+
+class Meter:
+    """Costs of ops that have been measured, by what they do to which shapes."""
+
+    def __init__(self) -> None:
+        self.costs: dict[Any, Cost | None] = {}
+
+    def measure(self, nodes: list[Node]) -> dict[Node, Cost]:
+        """The cost of each of `nodes` that can be measured."""
+        keys = {node: _key(node) for node in nodes if _quiet(node)}
+        new = list({key: node for node, key in reversed(keys.items()) if key not in self.costs}.values())
+        from torch.utils._mode_utils import no_dispatch
+
+        with no_dispatch(), torch.no_grad(), torch.random.fork_rng():
+            for node in new:
+                self.costs[keys[node]] = None
+            scratch = _scratch(new)
+            for node, spare in scratch.items():
+                self.costs[keys[node]] = Cost(_time(node), spare)
+        found = {node: self.costs[key] for node, key in keys.items()}
+        return {node: cost for node, cost in found.items() if cost is not None}
+
+
+def _quiet(node: Node) -> bool:
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta.get("val"))
+    return _ops.effect(node.target, args, kwargs) == "pure"
+
+
+def _key(node: Node) -> Any:
+    def leaf(arg: Any) -> Any:
+        val = arg.meta.get("val") if isinstance(arg, Node) else arg
+        if isinstance(val, torch.Tensor):
+            return (tuple(val.shape), val.stride(), val.dtype, str(val.device))
+        return repr(val)
+
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    return (node.target, tuple(map(leaf, leaves)), str(spec))
+
+
+def _operands(node: Node) -> tuple[Any, Any]:
+    made: dict[Node, Any] = {}
+
+    def real(arg: Node) -> Any:
+        if arg not in made:
+            made[arg] = pytree.tree_map_only(torch.Tensor, _zeros, arg.meta["val"])
+        return made[arg]
+
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), real)
+    return args, kwargs
+
+
+def _zeros(val: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(val.shape, val.stride(), dtype=val.dtype, device=val.device).zero_()
+
+
+def _scratch(nodes: list[Node]) -> dict[Node, int]:
+    """Scratch bytes of those that run. On CUDA from the allocator, else from the events of a profile."""
+    devices = {out.device.type for node in nodes for out in _tensors(node.meta["val"])}
+    if devices <= {"cpu"}:
+        return _scratch_by_profile(nodes)
+    found = {}
+    for node in nodes:
+        try:
+            args, kwargs = _operands(node)
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            out = node.target(*args, **kwargs)
+            spare = torch.cuda.max_memory_allocated() - before - _bytes(out)
+        except Exception:
+            continue
+        found[node] = max(spare, 0)
+    return found
+
+
+def _scratch_by_profile(nodes: list[Node]) -> dict[Node, int]:
+    from torch.autograd import profiler
+
+    ran: list[tuple[Node, int]] = []
+    if torch.autograd._profiler_enabled():  # Somebody else measures: then only times are known.
+        return dict.fromkeys((node for node in nodes if _time(node)), 0)
+    with profiler.profile(profile_memory=True) as prof:
+        for node in nodes:
+            try:
+                args, kwargs = _operands(node)
+                with profiler.record_function(f"{LABEL}.{len(ran)}"):
+                    out = node.target(*args, **kwargs)
+                ran.append((node, _bytes(out)))
+            except Exception:
+                continue
+            del out
+    results = prof.kineto_results
+    events = list(results.events()) if results is not None else []
+    windows = {
+        event.name(): (event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in events
+        if event.name().startswith(LABEL)
+    }
+    memory = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    found = {}
+    for at, (node, outputs) in enumerate(ran):
+        start, end = windows.get(f"{LABEL}.{at}", (0, 0))
+        live = peak = 0
+        for when, size in memory:
+            if start <= when <= end:
+                live += size
+                peak = max(peak, live)
+        found[node] = max(peak - outputs, 0)
+    return found
+
+
+def _time(node: Node) -> int:
+    """Of the faster of two runs, in ns."""
+    args, kwargs = _operands(node)
+    cuda = any(out.device.type == "cuda" for out in _tensors(node.meta["val"]))
+    best = 1 << 62
+    for _ in range(2):
+        if cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        node.target(*args, **kwargs)
+        if cuda:
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter_ns() - start)
+    return best
+
+
+def _tensors(val: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(val) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes(val: Any) -> int:
+    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(val)}.values())
