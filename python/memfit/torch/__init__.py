@@ -5,7 +5,7 @@ import memfit.torch
 
 memfit.torch.enable(budget="8GiB")                     # every op from here on, any model
 step = memfit.torch.fit(train_step, budget="8GiB")     # or: record a step, plan it, follow the plan
-torch._inductor.config.custom_partitioner_fn = memfit.torch.partition(budget="60%")  # or: torch.compile
+config.custom_partitioner_fn = memfit.torch.partition(budget="60%")    # or: for torch.compile
 memfit.torch.export(model, batch, loss, path="model.json.zst")    # or: look at the step first
 ```
 
