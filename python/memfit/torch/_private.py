@@ -1,6 +1,6 @@
 """All that is used of AOTAutograd's private side, in one place.
 
-Checked with torch 2.14 and 2.15. Where a name is gone, what it stood for is done here instead.
+Checked with torch 2.15. Where a name is gone, what it stood for is done here instead.
 """
 
 from typing import Any
