@@ -11,6 +11,7 @@ can be computed again is evicted, so that its results and scratch memory fit. Re
 """
 
 import functools
+import gc
 import os
 import threading
 import weakref
@@ -59,24 +60,45 @@ class Budget:
         self._options = {"evictor": evictor, "evict_all": evict_all}
         self._native: Any = None
         self._mode: _Mode | None = None
+        self._ranks: Any = None
+        self._hooks: list[Any] = []
         self._last: dict[str, int] | None = None
 
     def __enter__(self) -> "Budget":
         if _active is not None:
             raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
         self._open()
+        if _is_distributed():
+            from memfit.torch import distributed
+
+            # A rank that fails wakes those that wait for it.
+            self._ranks = distributed.step()
+            self._ranks.__enter__()
         self._activate()
         return self
 
     def _open(self) -> None:
         """Makes the engine; everything that is there already counts."""
+        if _is_distributed():
+            from memfit.torch import distributed
+
+            self.budget = distributed.agree(self.budget)
         _glue.track(self.device)
         align = 512 if self.device.type == "cuda" else 1
         native = _memfit.Eager(_glue, self.budget, align=align, **self._options)
         for storage in live_storages(self.device):
             native.adopt(storage)
         self._native = native
+        if _is_distributed():
+            self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in _leaves()]
         _forks.add(self)
+
+    def _keep_gradient(self, leaf: torch.Tensor) -> None:
+        # The reducer of DDP looks at gradients by their addresses.
+        if self._native is not None and leaf.grad is not None and type(leaf.grad) is torch.Tensor:
+            with torch._C._DisableTorchDispatch():
+                self._native.restore(leaf.grad.untyped_storage())
+                self._native.settle(leaf.grad.untyped_storage())
 
     def _activate(self) -> None:
         global _active
@@ -90,7 +112,12 @@ class Budget:
         if self._native is None or self._mode is None:
             return
         self._deactivate()
-        self._close()
+        ranks, self._ranks = self._ranks, None
+        try:
+            if ranks is not None:
+                ranks.__exit__(*raised)
+        finally:
+            self._close()
 
     def _deactivate(self) -> None:
         global _active
@@ -106,6 +133,9 @@ class Budget:
         native = self._native
         if native is None:
             return
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
         try:
             with torch._C._DisableTorchDispatch():
                 self._last = native.stats()
@@ -134,6 +164,16 @@ class Budget:
         if self._native is None:
             return dict(self._last or {})
         return self._native.stats()
+
+
+def _leaves() -> list[torch.Tensor]:
+    """Parameters that gradients are accumulated for."""
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    return [thing for thing in gc.get_objects() if type(thing) in kinds and thing.is_leaf and thing.requires_grad]
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 _active: Budget | None = None

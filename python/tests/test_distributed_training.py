@@ -1,0 +1,120 @@
+"""Training on several ranks, with gloo: gradients and parameters as without memfit, and one error for all."""
+
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import nn
+
+import memfit
+import memfit.torch
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden + self.drop(self.down(nn.functional.gelu(self.up(self.norm(hidden)))))
+
+
+def make(kind: str) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(Block(32) for _ in range(4)), nn.Linear(32, 10))
+    if kind == "ddp":
+        net = nn.parallel.DistributedDataParallel(net)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for block in net[:-1]:
+            fully_shard(block, mesh=mesh)
+        fully_shard(net, mesh=mesh)
+    return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+def train(kind: str, steps: int, budget: int | None, **options: bool) -> list[torch.Tensor]:
+    net, optimizer = make(kind)
+    torch.manual_seed(10 + dist.get_rank())
+    batch, labels = torch.randn(512, 32), torch.randint(0, 10, (512,))
+    left: list[torch.Tensor] = []
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(batch), labels)
+        loss.backward()
+        left.extend(_plain(parameter.grad).clone() for parameter in net.parameters())
+        optimizer.step()
+        left.append(loss.detach())
+
+    torch.manual_seed(20 + dist.get_rank())
+    if budget is None:
+        for _ in range(steps):
+            step()
+    else:
+        with memfit.torch.enable(budget, **options) as active:
+            for _ in range(steps):
+                step()
+            stats = active.stats
+        assert stats["peak_bytes"] <= budget and stats["recomputed_ops"] > 0, stats
+    return left + [_plain(parameter).clone() for parameter in net.parameters()]
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor.detach()
+
+
+def compare(rank: int, kind: str) -> None:
+    expected = train(kind, 3, None)
+    peak = memfit.torch.Budget(1 << 40)
+    with peak:
+        net, optimizer = make(kind)
+        batch = torch.randn(512, 32)
+        net(batch).sum().backward()
+        top = peak.stats["peak_bytes"]
+        del net, optimizer, batch
+    if kind == "ddp":
+        found = train(kind, 3, int(0.95 * top))
+    else:
+        # What reads gathered parameters is kept, so the budget can't be much smaller; all else goes after every op.
+        found = train(kind, 3, 2 * top, evict_all=True)
+    assert len(expected) == len(found)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found))
+
+
+def refuse(rank: int, kind: str) -> None:
+    with pytest.raises(memfit.BudgetError):
+        train(kind, 1, 200_000 + 1_000_000 * rank)
+
+
+def worker(rank: int, world: int, port: int, action: str, kind: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    try:
+        globals()[action](rank, kind)
+    finally:
+        dist.destroy_process_group()
+
+
+def launch(world: int, action: str, kind: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.start_processes(worker, (world, port, action, kind), nprocs=world, start_method="spawn")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_gradients_and_parameters_are_those_without_memfit(world, kind):
+    launch(world, "compare", kind)
+
+
+def test_every_rank_refuses_the_smallest_budget():
+    launch(2, "refuse", "ddp")
