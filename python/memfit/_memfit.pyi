@@ -51,7 +51,14 @@ class Eager:
     """The online engine over PyTorch's storages; `memfit.torch` wraps it."""
 
     def __init__(
-        self, glue: object, budget: int, *, align: int, evictor: str, evict_all: bool = False
+        self,
+        glue: object,
+        budget: int,
+        *,
+        align: int,
+        evictor: str,
+        evict_all: bool = False,
+        afresh: bool = False,
     ) -> None: ...
     def dispatch(
         self,

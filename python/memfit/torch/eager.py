@@ -85,7 +85,11 @@ class Budget:
             self.budget = distributed.agree(self.budget)
         _glue.track(self.device)
         align = 512 if self.device.type == "cuda" else 1
-        native = _memfit.Eager(_glue, self.budget, align=align, **self._options)
+        # What is known of ops depends on the device, and on whether there are other ranks.
+        global _known_for
+        here = (self.device.type, _is_distributed())
+        afresh, _known_for = here != _known_for, here
+        native = _memfit.Eager(_glue, self.budget, align=align, afresh=afresh, **self._options)
         for storage in live_storages(self.device):
             native.adopt(storage)
         self._native = native
@@ -177,6 +181,7 @@ def _is_distributed() -> bool:
 
 
 _active: Budget | None = None
+_known_for: tuple[str, bool] | None = None
 _forks: weakref.WeakSet[Budget] = weakref.WeakSet()
 
 

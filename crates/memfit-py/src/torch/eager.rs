@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
 use memfit::ir::Bytes;
-use pyo3::Borrowed;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -32,8 +31,8 @@ pub(super) struct Eager {
     inner: Mutex<Option<Inner>>,
     /// The thread that is within, as [`here`].
     within: AtomicUsize,
-    tensor: Py<PyAny>,
-    parameter: Py<PyAny>,
+    /// What plain tensors have in the place of a way of their own.
+    no_dispatch: Py<PyAny>,
     /// Whether this process has inherited the engine from the one that made it.
     forked: AtomicBool,
 }
@@ -74,16 +73,21 @@ impl Eager {
 
 #[pymethods]
 impl Eager {
-    /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`.
+    /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`. `afresh` forgets what earlier engines of this
+    /// process have learnt of ops.
     #[new]
-    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false))]
+    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, afresh = false))]
     fn new(
         glue: &Bound<'_, PyAny>,
         budget: u64,
         align: u64,
         evictor: &str,
         evict_all: bool,
+        afresh: bool,
     ) -> PyResult<Eager> {
+        if afresh {
+            drop(super::ops::take_known());
+        }
         let settings = Settings {
             align: Bytes(align),
             allocator: "ideal".to_owned(),
@@ -95,8 +99,7 @@ impl Eager {
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
-            tensor: glue.getattr("tensor")?.unbind(),
-            parameter: glue.getattr("parameter")?.unbind(),
+            no_dispatch: glue.getattr("tensor")?.getattr("__torch_dispatch__")?.unbind(),
             forked: AtomicBool::new(false),
         })
     }
@@ -112,10 +115,11 @@ impl Eager {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
-        // A subclass has its own way first; the plain tensors in it come back here.
-        let plain = |kind: &Borrowed<'_, 'py, PyAny>| kind.is(&self.tensor) || kind.is(&self.parameter);
-        if !types.is_empty() && !types.iter_borrowed().all(|kind| plain(&kind)) {
-            return Ok(py.NotImplemented().into_bound(py));
+        // A subclass with a way of its own has it first; the plain tensors in it come back here.
+        for kind in types.iter_borrowed() {
+            if !kind.getattr(pyo3::intern!(py, "__torch_dispatch__"))?.is(&self.no_dispatch) {
+                return Ok(py.NotImplemented().into_bound(py));
+            }
         }
         if self.forked.load(Ordering::Relaxed) {
             return func.call(args.clone(), kwargs);
