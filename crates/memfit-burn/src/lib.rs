@@ -42,3 +42,6 @@ pub use memfit::engine::Fault;
 pub use meter::Meter;
 pub use settings::{Budget, Mode, Options};
 pub use v021::*;
+
+#[cfg(feature = "zoo")]
+pub mod zoo;

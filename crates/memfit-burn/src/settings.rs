@@ -1,5 +1,7 @@
 //! What a training program may ask for.
 
+use std::time::Duration;
+
 use memfit::Bytes;
 
 use crate::meter::Meter;
@@ -58,12 +60,21 @@ pub struct Options {
     pub record: bool,
     /// For everything drawn at random in planning.
     pub seed: u64,
+    /// The most time that may go into recomputation, since the start; then a training is given up.
+    pub patience: Duration,
     /// Counts what the backend takes for itself while an op runs.
     pub meter: Option<Meter>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { budget: Budget::UNLIMITED, mode: Mode::Online, record: false, seed: 0, meter: None }
+        Options {
+            budget: Budget::UNLIMITED,
+            mode: Mode::Online,
+            record: false,
+            seed: 0,
+            patience: Duration::MAX,
+            meter: None,
+        }
     }
 }

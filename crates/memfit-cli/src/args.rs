@@ -123,6 +123,9 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Run a recorded step under a budget, online, in virtual time
     Replay(ReplayArgs),
+    /// Train a real network within a budget, and show that it learns the same
+    #[cfg(feature = "run")]
+    Run(crate::commands::RunArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(ExportArgs),
     /// List what memfit can do, with sources

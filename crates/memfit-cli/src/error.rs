@@ -14,6 +14,20 @@ pub(crate) enum Error {
     },
     /// A replay ran out of room, or of patience.
     Stuck(String),
+    /// A training does not fit.
+    #[cfg(feature = "run")]
+    Small {
+        /// What is wrong.
+        message: String,
+        /// What would do.
+        hint: String,
+    },
+    /// A training could not go on.
+    #[cfg(feature = "run")]
+    Training(String),
+    /// A training came to something else with memfit.
+    #[cfg(feature = "run")]
+    Differs,
     /// All has been said already; only the exit status is left.
     Silent(u8),
     /// A file can't be read.
@@ -28,6 +42,12 @@ impl Error {
         match self {
             Error::Failure { failure, .. } => failure.exit_code(),
             Error::Stuck(_) => 1,
+            #[cfg(feature = "run")]
+            Error::Small { .. } => 1,
+            #[cfg(feature = "run")]
+            Error::Training(_) => 5,
+            #[cfg(feature = "run")]
+            Error::Differs => 70,
             Error::Silent(code) => *code,
             Error::Read(_) => 3,
             Error::Write(_) => 5,
@@ -52,6 +72,10 @@ impl Error {
         match self {
             Error::Failure { failure, .. } => failure.hint(),
             Error::Stuck(_) => Some("a larger `--budget`, or `--mode planned`, may do".to_owned()),
+            #[cfg(feature = "run")]
+            Error::Small { hint, .. } => Some(hint.clone()),
+            #[cfg(feature = "run")]
+            Error::Training(_) | Error::Differs => None,
             Error::Silent(_) | Error::Read(_) | Error::Write(_) => None,
         }
     }
@@ -68,6 +92,10 @@ impl std::fmt::Display for Error {
             }
             Error::Failure { failure, .. } => failure.fmt(f),
             Error::Stuck(why) => f.write_str(why),
+            #[cfg(feature = "run")]
+            Error::Small { message, .. } | Error::Training(message) => f.write_str(message),
+            #[cfg(feature = "run")]
+            Error::Differs => f.write_str("the training came to other bits with memfit than without: a bug"),
             Error::Silent(_) => Ok(()),
             Error::Read(error) | Error::Write(error) => write!(f, "{error:#}"),
         }

@@ -10,6 +10,11 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+/// Counts what the process has allocated, for `memfit run`.
+#[cfg(feature = "run")]
+#[global_allocator]
+static HEAP: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
+
 fn main() -> ExitCode {
     // A plan in the making is worth nothing half done, so an interrupt ends the process at once.
     let handler = ctrlc::set_handler(|| std::process::exit(130));

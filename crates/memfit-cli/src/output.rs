@@ -58,6 +58,12 @@ impl Output {
         work(&Tools { now: &now, stop: &stop, progress: &progress })
     }
 
+    /// Shows `what` is being done, on a terminal.
+    #[cfg(feature = "run")]
+    pub(crate) fn progress(&self, what: &str) {
+        self.spinner.set_message(what.to_owned());
+    }
+
     /// How much work searches do: under a time limit as much as it allows.
     pub(crate) fn effort(&self) -> u32 {
         if self.limit.is_some() { u32::MAX } else { 1 }

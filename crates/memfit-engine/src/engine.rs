@@ -175,6 +175,18 @@ impl<'a, H: Host> Engine<'a, H> {
         Stats { evaluations: self.evictor.evaluations(), ..self.stats }
     }
 
+    /// Says what `tensor` is to the steps that begin from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn set_role(&mut self, tensor: TensorId, role: Role) -> Result<(), Fault> {
+        self.known(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        self.state.storages[storage as usize].role = role;
+        Ok(())
+    }
+
     /// Counts [`Stats::peak`] anew, from what is in use now.
     pub fn reset_peak(&mut self) {
         self.stats.peak = self.stats.used;

@@ -58,6 +58,7 @@ impl<B: Backend> MemfitClient<B> {
             work(core).map_err(|fault| {
                 let message = fault.to_string();
                 core.fault = Some(fault);
+                core.failed = true;
                 message
             })
         });

@@ -1,6 +1,6 @@
 //! From Burn's operations to the engine's calls.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::thread::ThreadId;
 
 use burn_backend::{DType, ExecutionError, TensorData};
@@ -15,12 +15,14 @@ use super::backend::Backend;
 use super::host::{BurnHost, Pending};
 use super::ops;
 use super::steps::Steps;
-use crate::settings::Options;
+use crate::settings::{Mode, Options};
 
 /// A tensor that the program holds.
 #[derive(Clone, Copy)]
 struct Known {
     tensor: TensorId,
+    /// Whether it can't be computed again: brought in, or written over what was there before, or kept when the past went.
+    root: bool,
     /// Whether it was filled from nothing, and nothing has been written over it.
     created: bool,
     /// Whether an op has read it.
@@ -33,7 +35,9 @@ pub(super) struct Core<B: Backend> {
     pub(super) steps: Steps,
     pub(super) options: Options,
     pub(super) fault: Option<Fault>,
-    tensors: HashMap<BurnId, Known>,
+    /// Whether there ever was one.
+    pub(super) failed: bool,
+    tensors: BTreeMap<BurnId, Known>,
     thread: Option<ThreadId>,
     kind: String,
     made: Vec<TensorId>,
@@ -54,6 +58,7 @@ pub(super) fn settings(options: &Options) -> Settings {
         // The backend's allocator chooses addresses: here bytes are counted.
         align: Bytes(1),
         allocator: "ideal".to_owned(),
+        patience: Nanos(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX)),
         ..Settings::new(options.budget.bytes())
     }
 }
@@ -67,7 +72,8 @@ impl<B: Backend> Core<B> {
             steps: Steps::default(),
             options,
             fault: None,
-            tensors: HashMap::new(),
+            failed: false,
+            tensors: BTreeMap::new(),
             thread: None,
             kind: String::new(),
             made: Vec::new(),
@@ -94,7 +100,12 @@ impl<B: Backend> Core<B> {
 
     fn known(&self, tensor: &TensorIr) -> Result<Known, Fault> {
         let known = self.tensors.get(&tensor.id).copied();
-        known.ok_or_else(|| Fault::BadCall(format!("tensor `{}` does not exist", tensor.id)))
+        known.ok_or_else(|| {
+            Fault::BadCall(format!(
+                "tensor `{}` is not there: memfit was enabled after it was made",
+                tensor.id
+            ))
+        })
     }
 
     /// Brings `data` in under the name `id`.
@@ -119,7 +130,7 @@ impl<B: Backend> Core<B> {
         if let Some(block) = self.engine.block_of(made) {
             self.engine.host.hold(block.storage, tensor);
         }
-        self.tensors.insert(tensor.id, Known { tensor: made, created: false, read: false });
+        self.tensors.insert(tensor.id, Known { tensor: made, root: true, created: false, read: false });
         Ok(())
     }
 
@@ -185,8 +196,8 @@ impl<B: Backend> Core<B> {
         ran?;
         for (at, output) in op.outputs().enumerate() {
             let tensor = self.made[at];
-            let created = ops::is_creation(op);
-            self.tensors.insert(output.id, Known { tensor, created, read: false });
+            let (root, created) = (shape.effect == Effect::Once, ops::is_creation(op));
+            self.tensors.insert(output.id, Known { tensor, root, created, read: false });
         }
         for input in op.inputs() {
             if let Some(known) = self.tensors.get_mut(&input.id) {
@@ -224,7 +235,11 @@ impl<B: Backend> Core<B> {
             (false, None) => fresh(output),
         });
         let outputs: Vec<Output> = outputs.collect();
-        if update.is_some() {
+        let made: u64 = op.outputs().map(ops::bytes).sum();
+        let lost = self.lost(op)?;
+        // A source that ends here would have to stay for the sake of what is made of it, which is no larger: then the
+        // latter stays, and the source goes.
+        if update.is_some() || (!view && lost > 0 && lost >= made) {
             effect = Effect::Once;
         }
         if !view {
@@ -241,6 +256,18 @@ impl<B: Backend> Core<B> {
         Ok(Shape { outputs, effect, dying, update })
     }
 
+    /// Bytes of sources that end with `op`, and that nothing else needs.
+    fn lost(&self, op: &OperationIr) -> Result<u64, Fault> {
+        let mut lost = 0;
+        for input in op.inputs().filter(|input| input.status == TensorStatus::ReadWrite) {
+            let known = self.known(input)?;
+            if known.root && self.engine.fate(known.tensor)? == Fate::Free {
+                lost += ops::bytes(input);
+            }
+        }
+        Ok(lost)
+    }
+
     /// Whether `op` writes a source over: one that ends here, and that nothing needs, or that is a parameter.
     fn updates(&mut self, op: &OperationIr, input: &TensorIr) -> Result<Option<BurnId>, Fault> {
         let first = op.inputs().next().is_some_and(|first| std::ptr::eq(first, input));
@@ -249,25 +276,43 @@ impl<B: Backend> Core<B> {
         }
         let known = self.known(input)?;
         let fate = self.engine.fate(known.tensor)?;
+        let parameter = ops::is_update(op) && (known.root || (known.created && known.read));
         let writes = match fate {
             Fate::Held => false,
-            Fate::Free => true,
-            Fate::Needed => ops::is_update(op),
-            Fate::Repeatable => known.created && known.read && ops::is_update(op),
+            Fate::Free => known.root || parameter,
+            Fate::Needed | Fate::Repeatable => parameter,
         };
         // The first parameter that an optimizer writes: what led to the gradients is history. What the program holds
-        // stays, and the rest goes. A plan has its own times for all that.
-        if writes && fate != Fate::Free && !self.engine.is_guided() {
-            match self.engine.cut() {
-                Ok(()) | Err(Fault::NoRoom(_)) => {}
-                Err(fault) => return Err(fault),
-            }
+        // stays, and the rest goes. In planned mode that happens at the end of the step.
+        if writes && fate != Fate::Free && !self.plans() {
+            self.cut()?;
         }
         if writes && self.engine.is_evictable(known.tensor) {
             // From now on it's what it is: nobody should have to train from the start to have it back.
             self.engine.expose(known.tensor)?;
         }
         Ok(writes.then_some(input.id))
+    }
+
+    /// Whether steps are recorded: then they all must do the same in the same way.
+    pub(super) fn plans(&self) -> bool {
+        self.options.record || self.options.mode == Mode::Planned
+    }
+
+    /// Forgets the past, if there is room for all that is held.
+    pub(super) fn cut(&mut self) -> Result<(), Fault> {
+        match self.engine.cut() {
+            Ok(()) => self.all_are_roots(),
+            // Then the past stays, and with it a way back to what is held.
+            Err(Fault::NoRoom(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    /// All that the program holds can't be computed again from now on.
+    pub(super) fn all_are_roots(&mut self) {
+        self.tensors.values_mut().for_each(|known| known.root = true);
     }
 
     /// Reads a tensor.

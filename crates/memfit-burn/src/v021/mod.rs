@@ -3,6 +3,8 @@
 mod backend;
 mod channel;
 mod core;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod draws;
 mod host;
 mod ops;
@@ -10,7 +12,10 @@ mod session;
 mod steps;
 
 pub use backend::{Backend, Device};
+pub use burn_flex::{Flex, FlexDevice};
 pub use channel::{Bridge, Memfit, MemfitChannel, MemfitClient};
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, CudaDevice, DeviceMemory, Strided, device_memory};
 pub use host::Counters;
 pub use session::{Report, attempt, enable, enable_with, report, reset_peak, step, take_recorded};
 pub use steps::StepCounters;

@@ -40,7 +40,8 @@ pub fn enable<D: Device>(device: &D, budget: Budget) -> Result<(), Fault> {
 /// [`Fault::BadCall`] if there are tensors on the device already.
 pub fn enable_with<D: Device>(device: &D, options: Options) -> Result<(), Fault> {
     client::<D::Backend>(device).with(|core| {
-        if core.len() > 0 {
+        // What a failed training has left is Burn's: its graphs go with the next one.
+        if core.len() > 0 && !core.failed {
             let message = format!(
                 "{} tensors are on the device already: enable memfit before the model is made",
                 core.len()

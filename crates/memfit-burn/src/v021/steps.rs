@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use memfit::Nanos;
 use memfit::engine::offline::{self, Effort};
 use memfit::engine::replay::{Event, Trace};
-use memfit::engine::{Fault, Recorded};
+use memfit::engine::{Fault, Recorded, Settings};
+use memfit::ir::Role;
 
 use super::backend::Backend;
 use super::core::{Core, settings};
@@ -58,12 +60,8 @@ impl<B: Backend> Core<B> {
     /// A step ends here, and the next begins.
     pub(super) fn step(&mut self) -> Result<(), Fault> {
         self.steps.counters.steps += 1;
-        if !self.options.record && self.options.mode == Mode::Online {
-            return match self.engine.cut() {
-                // Then the past stays, and with it a way back to all that is held.
-                Err(Fault::NoRoom(_)) => Ok(()),
-                other => other,
-            };
+        if !self.plans() {
+            return self.cut();
         }
         if std::mem::replace(&mut self.steps.recording, true) {
             let guided = self.engine.is_guided();
@@ -78,7 +76,12 @@ impl<B: Backend> Core<B> {
                 self.steps.kept = Some(recorded);
             }
         }
+        // What outlives a step is a parameter, or as good as one.
+        for tensor in self.engine.held() {
+            self.engine.set_role(tensor, Role::Parameter)?;
+        }
         self.engine.begin_step()?;
+        self.all_are_roots();
         if let Some(plan) = &self.steps.plan {
             self.engine.guide(plan.clone());
         }
@@ -102,7 +105,11 @@ impl<B: Backend> Core<B> {
         }
         let started = Instant::now();
         let effort = Effort { seed: self.options.seed, ..Effort::default() };
-        match offline::plan(&recorded.trace, &settings(&self.options), &effort) {
+        match offline::plan(
+            &recorded.trace,
+            &Settings { patience: Nanos(u64::MAX), ..settings(&self.options) },
+            &effort,
+        ) {
             Ok(planned) => {
                 self.steps.counters.planned += 1;
                 self.steps.counters.planned_recompute_ns = planned.stats.recompute_ns;

@@ -8,12 +8,16 @@ mod export;
 mod place;
 mod plan;
 mod replay;
+#[cfg(feature = "run")]
+mod run;
 mod snapshot;
 mod strategies;
 mod sweep;
 
 pub(crate) use export::Form;
 use memfit::{Budget, Goal, LaneRule};
+#[cfg(feature = "run")]
+pub(crate) use run::RunArgs;
 
 use crate::args::{Args, Command, MeansArgs};
 use crate::error::Error;
@@ -31,6 +35,8 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Compare(compare) => sweep::run_compare(compare, seed, output),
         Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),
         Command::Replay(replay) => replay::run(replay, seed, output),
+        #[cfg(feature = "run")]
+        Command::Run(training) => run::run(training, seed, output),
         Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor => doctor::run(output),

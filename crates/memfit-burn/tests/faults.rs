@@ -1,0 +1,91 @@
+//! What is refused, and what is left of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Distribution, Tensor};
+use memfit_burn::{Budget, Fault, Flex, FlexDevice, Memfit, attempt, enable, report};
+
+type B = Autodiff<Memfit<Flex>>;
+
+/// There is one device: one test at a time.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A chain whose activations take 16 KiB each; the bits of its gradient.
+fn chain<B: AutodiffBackend>(device: &B::Device) -> Vec<f32> {
+    B::seed(device, 3);
+    let x = Tensor::<B, 2>::random([64, 64], Distribution::Default, device).require_grad();
+    let mut y = x.clone();
+    for _ in 0..20 {
+        y = (y.clone().matmul(y.tanh()) * 0.1).sin();
+    }
+    x.grad(&y.sum().backward()).unwrap().into_data().to_vec().unwrap()
+}
+
+#[test]
+fn a_budget_that_is_too_small_is_a_fault_and_not_the_end() {
+    let _alone = alone();
+    enable(&FlexDevice, Budget::of(40 << 10)).unwrap();
+    let fault = attempt(&FlexDevice, || chain::<B>(&FlexDevice)).unwrap_err();
+    let Fault::NoRoom(room) = &fault else { panic!("{fault}") };
+    assert!(room.enough.0 > 40 << 10, "{fault}");
+    // A tensor may be left in a graph that Burn has not cleared yet.
+    assert!(report(&FlexDevice).engine.peak.0 <= 40 << 10 && report(&FlexDevice).tensors <= 1);
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    assert_eq!(chain::<B>(&FlexDevice), chain::<Autodiff<Flex>>(&FlexDevice));
+}
+
+#[test]
+fn burns_own_checkpointing_works_above() {
+    let _alone = alone();
+    enable(&FlexDevice, Budget::of(250 << 10)).unwrap();
+    let within = chain::<Autodiff<Memfit<Flex>, BalancedCheckpointing>>(&FlexDevice);
+    assert_eq!(within, chain::<Autodiff<Flex>>(&FlexDevice));
+    assert!(report(&FlexDevice).engine.peak.0 <= 250 << 10);
+    assert!(report(&FlexDevice).engine.recomputes > 0);
+}
+
+#[test]
+fn a_second_thread_is_refused() {
+    let _alone = alone();
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    let tensor = Tensor::<B, 1>::from_floats([1.0, 2.0], &FlexDevice);
+    let message = enable(&FlexDevice, Budget::UNLIMITED).unwrap_err().to_string();
+    assert!(message.contains("1 tensors are on the device already"), "{message}");
+    let other = tensor.clone();
+    let fault = std::thread::spawn(move || attempt(&FlexDevice, || other + 1.0).unwrap_err()).join().unwrap();
+    assert!(fault.to_string().contains("one thread for each device"), "{fault}");
+    assert_eq!((tensor * 2.0).into_data().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    assert_eq!(report(&FlexDevice).tensors, 0);
+}
+
+#[test]
+fn views_share_what_they_show() {
+    let _alone = alone();
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    let tensor = Tensor::<Memfit<Flex>, 2>::random([32, 32], Distribution::Default, &FlexDevice);
+    let before = report(&FlexDevice).engine.used;
+    let views = (
+        tensor.clone().transpose(),
+        tensor.clone().reshape([16, 64]),
+        tensor.clone().slice([3..7, 2..9]),
+        tensor.clone().slice([0..4, 0..32]).flip([0]),
+        tensor.clone().unsqueeze::<3>().expand([4, 32, 32]),
+    );
+    assert_eq!(report(&FlexDevice).engine.used, before, "no view has bytes of its own");
+    // What is not contiguous is copied to be seen in another shape.
+    let copied = tensor.clone().transpose().reshape([1024]);
+    assert_eq!(report(&FlexDevice).engine.used.0, 2 * before.0);
+    drop(views);
+    drop(copied);
+    assert_eq!(report(&FlexDevice).engine.used, before);
+    assert_eq!((report(&FlexDevice).host.unexpected, report(&FlexDevice).host.copies), (0, 0));
+}

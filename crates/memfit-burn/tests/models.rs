@@ -1,0 +1,43 @@
+//! Every network of the zoo learns the same within a budget, step by step and bit by bit.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use memfit::{Bytes, Floor};
+use memfit_burn::zoo::{Model, Training, Where, plain, within};
+use memfit_burn::{Budget, Mode, Options};
+
+/// What a training takes without a limit: the floor of its second step, and its peak.
+fn profile(training: &Training) -> (u64, u64) {
+    let training = Training { steps: 2, gradients: false, ..*training };
+    let options = Options { record: true, ..Options::default() };
+    let (_, report, recorded) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+    (Floor::of(&recorded.unwrap().graph, Bytes(1)).bytes.0, report.engine.peak.0)
+}
+
+fn small(model: Model) -> Training {
+    Training { batch: 3, steps: 3, seed: 5, gradients: true, ..Training::new(model) }
+}
+
+fn learns_the_same(model: Model) {
+    let training = small(model);
+    let expected = plain(&training, Where::Cpu, &mut |_| {});
+    assert_eq!(expected.losses.len(), training.steps);
+    let (floor, peak) = profile(&training);
+    for (percent, mode) in [(100, Mode::Online), (70, Mode::Online), (60, Mode::Planned)] {
+        let budget = Budget::of(floor + (peak - floor) * percent / 100);
+        let options = Options { budget, mode, ..Options::default() };
+        let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+        assert_eq!(trained, expected, "{} at floor + {percent} %", model.name());
+        assert!(report.engine.peak <= budget.bytes());
+        assert!(percent == 100 || report.engine.recomputes > 0);
+        assert_eq!((report.tensors, report.engine.used.0), (0, 0), "all was given up");
+        assert_eq!((report.host.unexpected, report.host.copies), (0, 0));
+    }
+}
+
+#[test]
+fn networks_learn_the_same() {
+    for (model, _, _) in Model::ALL {
+        learns_the_same(model);
+    }
+}

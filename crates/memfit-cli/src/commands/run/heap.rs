@@ -1,0 +1,30 @@
+//! The true meter: bytes of the process's heap, counted by its allocator.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memfit_burn::Meter;
+
+use crate::HEAP;
+
+/// The most since the last [`window`].
+static WINDOW: AtomicUsize = AtomicUsize::new(0);
+
+/// For the host: what is allocated, and the most since it last asked.
+pub(super) const METER: Meter = Meter { current, mark };
+
+pub(super) fn current() -> usize {
+    HEAP.current_usage()
+}
+
+fn mark() -> usize {
+    let most = HEAP.peak_usage();
+    HEAP.reset_peak_usage();
+    WINDOW.fetch_max(most, Ordering::Relaxed);
+    most
+}
+
+/// The most bytes at any moment since the last call; starts a new window.
+pub(super) fn window() -> usize {
+    mark();
+    WINDOW.swap(0, Ordering::Relaxed)
+}

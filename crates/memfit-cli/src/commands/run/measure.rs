@@ -1,0 +1,100 @@
+//! One training, measured.
+
+use std::time::Duration;
+
+use memfit::engine::{Fault, Recorded};
+use memfit::{Bytes, Nanos};
+use memfit_burn::zoo::{self, Seen, Trained, Training, Where};
+use memfit_burn::{Options, Report};
+
+use super::heap;
+
+/// What was seen of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) loss: f32,
+    pub(super) time: Duration,
+    /// Most heap bytes, beyond those before the training.
+    pub(super) peak: Bytes,
+}
+
+/// What was seen of a training.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) trained: Trained,
+    pub(super) steps: Vec<Step>,
+    /// Most heap bytes, beyond those before the training.
+    pub(super) peak: Bytes,
+}
+
+impl Measured {
+    /// The median time of the steps; the first is left out where there are others: it also makes the state of the
+    /// optimizer.
+    pub(super) fn time(&self) -> Nanos {
+        let from = usize::from(self.steps.len() > 1);
+        let mut times: Vec<Duration> = self.steps[from..].iter().map(|step| step.time).collect();
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        Nanos(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn losses(&self) -> Vec<f32> {
+        self.steps.iter().map(|step| step.loss).collect()
+    }
+}
+
+fn bytes(count: usize) -> Bytes {
+    Bytes(count as u64)
+}
+
+/// Runs `work`, which tells of its steps.
+fn measured<T>(
+    progress: &dyn Fn(&Seen),
+    work: impl FnOnce(&mut dyn FnMut(Seen)) -> Result<(Trained, T), Fault>,
+) -> Result<(Measured, T), Fault> {
+    heap::window();
+    let before = heap::current();
+    let mut steps: Vec<Step> = Vec::new();
+    let mut most = 0;
+    let (trained, rest) = work(&mut |seen| {
+        let window = heap::window();
+        most = most.max(window);
+        steps.push(Step { loss: seen.loss, time: seen.time, peak: bytes(window.saturating_sub(before)) });
+        progress(&seen);
+    })?;
+    most = most.max(heap::window());
+    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)) }, rest))
+}
+
+/// Without memfit; with Burn's own checkpointing if `balanced`.
+pub(super) fn plain(
+    training: &Training,
+    device: Where,
+    balanced: bool,
+    progress: &dyn Fn(&Seen),
+) -> Result<Measured, Fault> {
+    let work = |seen: &mut dyn FnMut(Seen)| {
+        let run = if balanced { zoo::balanced } else { zoo::plain };
+        Ok((run(training, device, seen), ()))
+    };
+    measured(progress, work).map(|(measured, ())| measured)
+}
+
+/// As `options` say.
+pub(super) fn within(
+    training: &Training,
+    device: Where,
+    options: Options,
+    progress: &dyn Fn(&Seen),
+) -> Result<(Measured, Report, Option<Recorded>), Fault> {
+    let options = Options { meter: Some(heap::METER), ..options };
+    // A budget that is too small ends in a panic, which is caught, and said in other words.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let outcome = measured(progress, |seen| {
+        zoo::within(training, device, options, seen)
+            .map(|(trained, report, recorded)| (trained, (report, recorded)))
+    });
+    std::panic::set_hook(hook);
+    outcome.map(|(measured, (report, recorded))| (measured, report, recorded))
+}

@@ -1,0 +1,277 @@
+//! `memfit run`: a real training within a budget, beside the same one without.
+
+mod heap;
+mod largest;
+mod measure;
+mod show;
+
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
+use memfit::engine::replay::{Outcome, Trace, replay};
+use memfit::engine::{Fault, Recorded, Settings};
+use memfit::{Budget, Bytes, Failure, Floor, Nanos};
+use memfit_burn::zoo::{Model, Seen, Training, Where};
+use memfit_burn::{Mode, Options, Report};
+
+use crate::error::Error;
+use crate::output::Output;
+use measure::Measured;
+
+#[derive(Clone, Copy, Debug)]
+struct Named(Model);
+
+impl ValueEnum for Named {
+    fn value_variants<'a>() -> &'a [Named] {
+        const ALL: [Named; 7] = {
+            let mut all = [Named(Model::ResNet18); 7];
+            let mut at = 0;
+            while at < all.len() {
+                all[at] = Named(Model::ALL[at].0);
+                at += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.0.name()))
+    }
+}
+
+/// When decisions are made
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum When {
+    /// While the step runs
+    Online,
+    /// The second step is recorded and planned, the others follow the plan
+    Planned,
+    /// Never: memfit counts, and evicts nothing
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Processor {
+    /// All cores
+    Cpu,
+    /// The first CUDA device; needs a build with `--features cuda`
+    Cuda,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RunArgs {
+    /// The network
+    model: Named,
+    /// Memory its tensors may take: `200MiB`, `50%` of what they take without a limit, `floor+50%`
+    #[arg(long, short, value_name = "SIZE|%")]
+    budget: Option<Budget>,
+    /// How many steps
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000))]
+    steps: u16,
+    /// Examples to a step [default: 8 or 16, by network]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    batch: Option<u16>,
+    /// What trains
+    #[arg(long, value_enum, default_value = "cpu")]
+    backend: Processor,
+    /// When it is decided what goes
+    #[arg(long, value_enum, default_value = "online")]
+    mode: When,
+    /// Beside it also the other modes, and Burn's own checkpointing
+    #[arg(long)]
+    compare: bool,
+    /// Look for the largest batch that can be trained in the budget [default: what a batch of 8 takes without memfit]
+    #[arg(long, conflicts_with_all = ["compare", "batch"])]
+    max_batch: bool,
+    /// Compare all gradients of each step as well, not only what becomes of them
+    #[arg(long)]
+    gradients: bool,
+}
+
+/// What a training takes when nothing limits it, from a recorded step.
+struct Profile {
+    trace: Trace,
+    floor: Bytes,
+    /// What tensors take without a limit.
+    peak: Bytes,
+}
+
+/// What is expected of a budget.
+struct Expected {
+    peak: Bytes,
+    time: Nanos,
+}
+
+/// A row of the result.
+struct Row {
+    name: &'static str,
+    measured: Measured,
+    report: Option<Report>,
+    expected: Option<Expected>,
+}
+
+pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Error> {
+    let device = match args.backend {
+        Processor::Cpu => Where::Cpu,
+        #[cfg(feature = "cuda")]
+        Processor::Cuda => Where::Cuda,
+        #[cfg(not(feature = "cuda"))]
+        Processor::Cuda => {
+            let hint = "build it in: `cargo run --release --features cuda -- run …`";
+            return Err(Failure::usage("this memfit has no CUDA backend", hint).into());
+        }
+    };
+    let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
+    training.batch = args.batch.map_or(training.batch, usize::from);
+    training.gradients = args.gradients;
+    if args.max_batch {
+        return largest::run(args, &training, device, output);
+    }
+    let progress = |what: &'static str| {
+        move |seen: &Seen| {
+            let (step, loss) = (seen.step + 1, seen.loss);
+            output.progress(&format!("{what}: step {step} of {}, loss {loss:.4}", args.steps));
+        }
+    };
+    let plain = measure::plain(&training, device, false, &progress("without memfit")).map_err(fault)?;
+    let profile = profile(&training, device, &progress("recording"))?;
+    let budget = match args.budget {
+        Some(Budget::Device) | None => Budget::OfPeak(1.0),
+        Some(budget) => budget,
+    };
+    let budget = match budget {
+        Budget::Bytes(bytes) => bytes,
+        Budget::OfPeak(share) => part(profile.peak, share),
+        Budget::AboveFloor(share) => profile.floor + part(profile.peak.saturating_sub(profile.floor), share),
+        Budget::Device => profile.peak,
+    };
+    let infeasible = |plain: &Measured| {
+        let mode = if args.mode == When::None { When::Online } else { args.mode };
+        let enough = enough(&training, device, &profile, plain, mode, output);
+        show::infeasible(&training, &profile, budget, enough, output)
+    };
+    if budget < profile.floor && args.mode != When::None {
+        return Err(infeasible(&plain)?);
+    }
+    let mut rows = vec![Row { name: "without memfit", measured: plain, report: None, expected: None }];
+    let mut modes = vec![args.mode];
+    if args.compare {
+        let measured =
+            measure::plain(&training, device, true, &progress("Burn's checkpointing")).map_err(fault)?;
+        rows.push(Row { name: "balanced", measured, report: None, expected: None });
+        modes = vec![When::None, When::Online, When::Planned];
+    }
+    for mode in modes {
+        let options = options(mode, budget, seed);
+        let name = name(mode);
+        let (measured, report, _) = match measure::within(&training, device, options, &progress(name)) {
+            Ok(measured) => measured,
+            Err(Fault::NoRoom(_)) => return Err(infeasible(&rows[0].measured)?),
+            Err(other) => return Err(fault(other)),
+        };
+        let expected = match mode {
+            When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
+            When::Online => expected(&profile.trace, budget),
+            When::Planned => (report.steps.planned > 0).then(|| Expected {
+                peak: budget,
+                time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
+            }),
+        };
+        rows.push(Row { name, measured, report: Some(report), expected });
+    }
+    show::results(args.mode, &training, &profile, budget, &rows, output)
+}
+
+fn name(mode: When) -> &'static str {
+    match mode {
+        When::None => "no limit",
+        When::Online => "online",
+        When::Planned => "planned",
+    }
+}
+
+fn options(mode: When, budget: Bytes, seed: u64) -> Options {
+    Options {
+        budget: memfit_burn::Budget::of(if mode == When::None { 1 << 62 } else { budget.0 }),
+        mode: if mode == When::Planned { Mode::Planned } else { Mode::Online },
+        seed,
+        ..Options::default()
+    }
+}
+
+fn part(bytes: Bytes, share: f64) -> Bytes {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+    Bytes((bytes.0 as f64 * share) as u64)
+}
+
+/// Runs two steps without a limit, and records the second.
+fn profile(training: &Training, device: Where, progress: &dyn Fn(&Seen)) -> Result<Profile, Error> {
+    let training = Training { steps: 2, gradients: false, ..*training };
+    let options = Options { record: true, ..Options::default() };
+    let (_, report, recorded) = measure::within(&training, device, options, progress).map_err(fault)?;
+    let recorded: Recorded = recorded.unwrap_or_default();
+    let floor = Floor::of(&recorded.graph, Bytes(1)).bytes;
+    Ok(Profile { floor, peak: report.engine.peak, trace: recorded.trace })
+}
+
+/// What the engine needs for the recorded step in `budget`, in virtual time; nothing if it doesn't fit.
+fn expected(trace: &Trace, budget: Bytes) -> Option<Expected> {
+    let settings = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
+    let report = replay(trace, settings, 20.0).ok()?;
+    (report.outcome == Outcome::Done).then(|| Expected {
+        peak: report.stats.peak,
+        time: Nanos(report.base.time.0.saturating_add(report.stats.recompute_ns)),
+    })
+}
+
+/// The least budget that does in virtual time, to a thousandth.
+fn least(profile: &Profile) -> Bytes {
+    let (mut too_small, mut enough) = (profile.floor.0.saturating_sub(1), profile.peak.0);
+    while enough - too_small.min(enough) > enough / 1000 + 1 {
+        let middle = too_small + (enough - too_small) / 2;
+        if expected(&profile.trace, Bytes(middle)).is_some() {
+            enough = middle;
+        } else {
+            too_small = middle;
+        }
+    }
+    Bytes(enough)
+}
+
+/// A budget that is enough, because it has been tried: the least in virtual time, or a little more.
+fn enough(
+    training: &Training,
+    device: Where,
+    profile: &Profile,
+    plain: &Measured,
+    mode: When,
+    output: &Output,
+) -> Bytes {
+    let training = Training { steps: training.steps.min(3), gradients: false, ..*training };
+    let least = least(profile);
+    let above = profile.peak.saturating_sub(least);
+    for tenth in 0..10 {
+        let budget = least + part(above, f64::from(tenth) / 10.0);
+        output.progress(&format!("trying {budget}"));
+        let options =
+            Options { patience: patience(plain, training.steps), ..options(mode, budget, training.seed) };
+        if measure::within(&training, device, options, &|_| {}).is_ok() {
+            return budget;
+        }
+    }
+    profile.peak
+}
+
+fn fault(fault: Fault) -> Error {
+    match fault {
+        Fault::NoRoom(_) | Fault::TooSlow(_) => Error::Stuck(fault.to_string()),
+        other => Error::Training(other.to_string()),
+    }
+}
+
+/// Patience with trainings that go round in circles: so many times what the op's own time is.
+fn patience(plain: &Measured, steps: usize) -> Duration {
+    let time = Duration::from_nanos(plain.time().0);
+    time.saturating_mul(u32::try_from(4 * steps).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,181 @@
+//! What `memfit run` prints.
+
+use memfit::{Bytes, Nanos};
+use memfit_burn::zoo::Training;
+use serde_json::{Value, json};
+
+use super::{Profile, Row, When, name};
+use crate::error::Error;
+use crate::output::{Output, grouped, table};
+
+/// The budget is too small: the error to end with, after the object for machines.
+pub(super) fn infeasible(
+    training: &Training,
+    profile: &Profile,
+    budget: Bytes,
+    enough: Bytes,
+    output: &Output,
+) -> Result<Error, Error> {
+    let (model, floor) = (training.model.name(), profile.floor);
+    if output.json {
+        output.object(&json!({
+            "schema": "memfit-run/1",
+            "status": "infeasible",
+            "model": model,
+            "batch": training.batch,
+            "budget_bytes": budget.0,
+            "floor_bytes": floor.0,
+            "least_bytes": enough.0,
+            "unconstrained_peak_bytes": profile.peak.0,
+            "seed": training.seed,
+        }))?;
+        return Ok(Error::Silent(1));
+    }
+    Ok(Error::Small {
+        message: format!(
+            "`{model}` with a batch of {} does not fit in `{budget}`; its floor is `{floor}`",
+            training.batch
+        ),
+        hint: format!("`--budget {}` is enough", enough.0),
+    })
+}
+
+fn ratio(time: Nanos, base: Nanos) -> f64 {
+    time.0 as f64 / base.0.max(1) as f64 - 1.0
+}
+
+/// All that was measured.
+pub(super) fn results(
+    mode: When,
+    training: &Training,
+    profile: &Profile,
+    budget: Bytes,
+    rows: &[Row],
+    output: &Output,
+) -> Result<(), Error> {
+    let [base, rest @ ..] = rows else { return Ok(()) };
+    let Some(main) = rest.iter().find(|row| row.name == name(mode)) else { return Ok(()) };
+    let identical = rest.iter().all(|row| row.measured.trained == base.measured.trained);
+    if output.json {
+        let rows: Vec<Value> = rest.iter().map(|row| object(row, base)).collect();
+        let mut object = object(main, base);
+        if let Value::Object(fields) = &mut object {
+            fields.insert("schema".to_owned(), "memfit-run/1".into());
+            fields.insert("status".to_owned(), if identical { "fits" } else { "bug" }.into());
+            fields.insert("model".to_owned(), training.model.name().into());
+            fields.insert("batch".to_owned(), training.batch.into());
+            fields.insert("steps".to_owned(), training.steps.into());
+            fields.insert("seed".to_owned(), training.seed.into());
+            fields.insert("budget_bytes".to_owned(), budget.0.into());
+            fields.insert("floor_bytes".to_owned(), profile.floor.0.into());
+            fields.insert("unconstrained_peak_bytes".to_owned(), profile.peak.0.into());
+            fields.insert("base_measured_peak_bytes".to_owned(), base.measured.peak.0.into());
+            fields.insert("losses".to_owned(), json!(main.measured.losses()));
+            if rows.len() > 1 {
+                fields.insert("rows".to_owned(), rows.into());
+            }
+        }
+        output.object(&object)?;
+    } else {
+        output.print(&text(training, profile, budget, base, rest, main))?;
+    }
+    if identical { Ok(()) } else { Err(Error::Differs) }
+}
+
+fn object(row: &Row, base: &Row) -> Value {
+    let engine = row.report.map(|report| report.engine);
+    let taken = row.report.map(|report| report.host.temporaries);
+    json!({
+        "strategy": row.name,
+        "identical": row.measured.trained == base.measured.trained,
+        "measured_peak_bytes": row.measured.peak.0,
+        "peak_bytes": engine.map(|engine| engine.peak.0),
+        "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
+        "temporaries_bytes": taken,
+        "time_ns": row.measured.time().0,
+        "base_time_ns": base.measured.time().0,
+        "overhead": ratio(row.measured.time(), base.measured.time()),
+        "predicted_time_ns": row.expected.as_ref().map(|expected| expected.time.0),
+        "recompute_ns": engine.map(|engine| engine.recompute_ns),
+        "recomputes": engine.map(|engine| engine.recomputes),
+        "evictions": engine.map(|engine| engine.evictions),
+        "planning_seconds": row.report.map(|report| report.steps.planning_seconds),
+        "guided_steps": row.report.map(|report| report.steps.guided),
+        "diverged_steps": row.report.map(|report| report.steps.diverged),
+    })
+}
+
+fn text(
+    training: &Training,
+    profile: &Profile,
+    budget: Bytes,
+    base: &Row,
+    rest: &[Row],
+    main: &Row,
+) -> String {
+    let model = training.model.name();
+    let share = |bytes: Bytes| bytes.ratio(profile.peak) * 100.0;
+    let mut text = format!(
+        "{model} · batch {} · {} · floor {} · budget {budget}, {:.0} % of {}\n\n",
+        training.batch,
+        main.name,
+        profile.floor,
+        share(budget),
+        profile.peak
+    );
+    let steps = base.measured.steps.iter().zip(&main.measured.steps).enumerate();
+    let steps = steps.map(|(at, (plain, step))| {
+        vec![
+            (at + 1).to_string(),
+            format!("{:.4}", plain.loss),
+            plain.peak.to_string(),
+            duration(plain.time),
+            format!("{:.4}", step.loss),
+            step.peak.to_string(),
+            duration(step.time),
+        ]
+    });
+    let head = ["step", "loss", "peak", "time", "loss", "peak", "time"];
+    text += "      without memfit              with memfit\n";
+    text += &table(&head, &[], steps.collect());
+    text += "\n";
+    let column = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    let mut rows = Vec::new();
+    for row in std::iter::once(base).chain(rest) {
+        let engine = row.report.map(|report| report.engine);
+        let time = row.measured.time();
+        rows.push(vec![
+            row.name.to_owned(),
+            row.measured.peak.to_string(),
+            column(engine.map(|engine| engine.peak.to_string())),
+            column(row.expected.as_ref().map(|expected| expected.peak.to_string())),
+            column(row.report.map(|report| Bytes(report.host.temporaries).to_string())),
+            time.to_string(),
+            format!("{:+.1} %", ratio(time, base.measured.time()) * 100.0),
+            column(row.expected.as_ref().map(|expected| expected.time.to_string())),
+            column(engine.and_then(|engine| usize::try_from(engine.recomputes).ok()).map(grouped)),
+        ]);
+    }
+    let head = ["", "heap peak", "tensors", "predicted", "op scratch", "step", "", "predicted", "recomputed"];
+    text += &table(&head, &[], rows);
+    text += "\n";
+    if let Some(report) = main.report.filter(|report| report.steps.steps > 0) {
+        let steps = report.steps;
+        text += &format!(
+            "{} steps followed a plan, {} left it; planning took {:.1} s\n",
+            steps.guided, steps.diverged, steps.planning_seconds
+        );
+    }
+    for row in rest {
+        let same = row.measured.trained == base.measured.trained;
+        let what =
+            if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
+        let verdict = if same { "identical, bit by bit" } else { "DIFFER" };
+        text += &format!("{}: {what} {verdict}\n", row.name);
+    }
+    text
+}
+
+fn duration(time: std::time::Duration) -> String {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).to_string()
+}

@@ -1,0 +1,54 @@
+//! `memfit run`: real training within a budget, by the process's own account.
+#![cfg(feature = "run")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memfit(words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).args(words.split_whitespace()).output().unwrap()
+}
+
+fn object(words: &str) -> Value {
+    let output = memfit(words);
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_budget_is_kept_and_changes_nothing() {
+    for mode in ["online", "planned"] {
+        let words =
+            format!("run gpt --batch 4 --steps 5 --budget floor+60% --gradients --mode {mode} --json");
+        let run = object(&words);
+        let bytes = |key: &str| run[key].as_u64().unwrap();
+        assert_eq!(run["identical"], true, "{run:#}");
+        assert!(bytes("peak_bytes") <= bytes("budget_bytes"), "{run:#}");
+        assert!(bytes("recomputes") > 0, "{run:#}");
+        // What lies beyond the tensors: the backend's own buffers, and the tables, batches and threads of the process.
+        let process = 4 << 20;
+        let most = bytes("budget_bytes") + bytes("temporaries_bytes") + process;
+        assert!(bytes("measured_peak_bytes") <= most, "{run:#}");
+        assert!(bytes("measured_peak_bytes") < bytes("base_measured_peak_bytes"), "{run:#}");
+        assert_eq!(run["losses"].as_array().unwrap().len(), 5);
+        let falls = run["losses"][4].as_f64() < run["losses"][0].as_f64();
+        assert!(falls, "the data can be learnt: {run:#}");
+    }
+}
+
+#[test]
+fn a_budget_below_the_floor_says_what_would_do() {
+    let output = memfit("run gpt --batch 2 --steps 2 --budget 1MiB");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("its floor is"), "{message}");
+    let least: u64 = message.split("--budget ").nth(1).unwrap().split('`').next().unwrap().parse().unwrap();
+    let run = object(&format!("run gpt --batch 2 --steps 2 --budget {} --json", least + least / 10));
+    assert_eq!(run["identical"], true);
+    let infeasible = memfit("run gpt --batch 2 --steps 2 --budget 1MiB --json");
+    assert_eq!(infeasible.status.code(), Some(1));
+    let object: Value = serde_json::from_slice(&infeasible.stdout).unwrap();
+    assert_eq!(object["status"], "infeasible");
+    assert!(object["floor_bytes"].as_u64() <= object["least_bytes"].as_u64());
+}
