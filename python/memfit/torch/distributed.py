@@ -23,6 +23,9 @@ Between points of agreement, ranks that wait for each other in collectives of th
 with distributed.step():                                 # a rank that fails here wakes the others
     loss = train_step(batch)
 ```
+
+This is about agreement alone. `DistributedDataParallel` under `memfit.torch.enable` is not supported: its
+reducer reads gradients and buckets without an op, and where one has been evicted that's an error.
 """
 
 import atexit
