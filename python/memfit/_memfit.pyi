@@ -58,6 +58,7 @@ class Eager:
         align: int,
         evictor: str,
         evict_all: bool = False,
+        exact: bool = True,
         afresh: bool = False,
     ) -> None: ...
     def dispatch(

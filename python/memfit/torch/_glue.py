@@ -20,8 +20,8 @@ state_bytes = torch.default_generator.get_state().nbytes
 """Set by `track`: bytes of a generator's state."""
 
 EVICTED = (
-    "this tensor was evicted by memfit\n"
-    "hint: use it where `memfit.torch.enable` is active, or bring it back with `memfit.torch.restore(tensor)`"
+    "this tensor was evicted by memfit, and is read past it: by another thread, or by native code\n"
+    "hint: `memfit.torch.restore(tensor)` or `memfit.torch.pin(tensor)` before, in the thread that has the budget"
 )
 
 _SWAP = hasattr(torch.UntypedStorage, "_swap_data_ptr_")
@@ -42,6 +42,12 @@ _NORMS = {
     "aten::native_batch_norm": (5, [3, 4]),
     "aten::cudnn_batch_norm": (5, [3, 4]),
     "aten::miopen_batch_norm": (5, [3, 4]),
+}
+# Positions of tensors whose gradient PyTorch computes by another formula where a dispatch mode is active.
+_INEXACT = {
+    "aten::prod": {"": [0], "dim_int": [0]},
+    "aten::masked_fill": {"Tensor": [2]},
+    "aten::masked_fill_": {"Tensor": [2]},
 }
 _KNOWN_NAMESPACES = ("aten", "prims", "torchvision")
 # Kernels for CUDA that add in any order: their repetition may differ in the last bit.
@@ -76,6 +82,7 @@ def describe(func: Any) -> dict[str, Any]:
         "writes": _marked(schema, written),
         "sized": _marked(schema, sized),
         "norm": _NORMS.get(schema.name),
+        "inexact": _INEXACT.get(schema.name, {}).get(schema.overload_name, []),
         "generator": any(argument.name == "generator" for argument in schema.arguments),
     }
 

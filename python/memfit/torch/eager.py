@@ -45,6 +45,9 @@ class Budget:
     `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by default
     CUDA, where there is one, or else the CPU) have at any moment, those that are there already included. `BudgetError`
     says what would do where that is impossible.
+
+    Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False` lets them
+    through, with other last bits. docs/pytorch-ops.md has the list.
     """
 
     def __init__(
@@ -54,10 +57,11 @@ class Budget:
         device: str | torch.device | None = None,
         evictor: str = "best",
         evict_all: bool = False,
+        exact: bool = True,
     ) -> None:
         self.budget = parse_bytes(budget)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._options = {"evictor": evictor, "evict_all": evict_all}
+        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
         self._native: Any = None
         self._mode: _Mode | None = None
         self._ranks: Any = None
@@ -255,7 +259,7 @@ def _by_hand(decision: str, tensor: torch.Tensor) -> Any:
 # What reads bytes without an op: it gets them, and the storage stays where it is from then on.
 _EXPORTS = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "storage", "const_data_ptr")
 # What copies bytes without an op.
-_COPIES = ("tolist", "__deepcopy__", "__reduce_ex__")
+_COPIES = ("tolist", "__deepcopy__", "__reduce_ex__", "__repr__")
 _originals: dict[str, Any] = {}
 
 

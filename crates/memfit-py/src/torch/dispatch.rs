@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) watched: Option<Watched>,
     /// Whether all that can go goes after every op: a way to test.
     pub(super) evict_all: bool,
+    /// Whether an op is refused whose gradient would have other last bits.
+    pub(super) exact: bool,
 }
 
 impl Inner {
@@ -71,6 +73,7 @@ impl Inner {
             steps: Steps::default(),
             watched: None,
             evict_all: false,
+            exact: true,
         })
     }
 
@@ -90,6 +93,9 @@ impl Inner {
         if op.way == Way::Metadata {
             return func.call(args.clone(), kwargs);
         }
+        if self.exact && !op.inexact.is_empty() {
+            self.engine.host.glue.check_gradient(&op, args)?;
+        }
         let repeatable = matches!(op.effect, Effect::Pure | Effect::Seeded) && op.way == Way::Compute;
         let (glue, complex) = (&self.engine.host.glue, self.complex);
         let mut walk = Walk { glue, op: &op, found: Found::default(), template: repeatable, complex };
@@ -108,8 +114,10 @@ impl Inner {
     fn hold(&mut self, py: Python<'_>, operands: &[Operand<'_>], exposed: bool) -> PyResult<()> {
         for operand in operands {
             let tensor = self.source(&operand.storage)?;
-            let held = if exposed { self.engine.expose(tensor) } else { self.engine.keep_resident(tensor) };
-            held.map_err(|fault| self.fault(py, fault))?;
+            match exposed {
+                true => self.again(py, |engine| engine.expose(tensor))?,
+                false => self.again(py, |engine| engine.keep_resident(tensor))?,
+            }
         }
         Ok(())
     }
@@ -265,8 +273,34 @@ impl Inner {
                 Fault::NoRoom(_) if guessed && call.workspace > Bytes(1 << 12) => {
                     call.workspace = Bytes(call.workspace.0 / 4 * 3);
                 }
-                Fault::Host(_) if !started && tries < 3 && self.drain()? => tries += 1,
+                Fault::Host(_) if !started && tries < 3 && self.drain()? => {
+                    self.engine.host.raised = None;
+                    tries += 1;
+                }
                 fault => return Err(self.fault(py, fault)),
+            }
+        }
+    }
+
+    /// Does what may have to bring bytes back; where there is no room, or bytes have died on the way, once more.
+    pub(super) fn again<T>(
+        &mut self,
+        py: Python<'_>,
+        work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,
+    ) -> PyResult<T> {
+        let (mut looked, mut tries) = (false, 0);
+        loop {
+            match work(&mut self.engine) {
+                Ok(done) => return Ok(done),
+                Err(Fault::NoRoom(_)) if !looked => {
+                    looked = true;
+                    self.look_at_all(py)?;
+                }
+                Err(Fault::Host(_)) if tries < 3 && self.drain()? => {
+                    self.engine.host.raised = None;
+                    tries += 1;
+                }
+                Err(fault) => return Err(self.fault(py, fault)),
             }
         }
     }
@@ -609,8 +643,9 @@ impl Inner {
         let mut outcome = looked;
         ops::leave_known(std::mem::take(&mut self.ops));
         for (_, tensor) in live {
-            if let Err(fault) = self.engine.restore(tensor) {
-                let error = self.fault(py, fault);
+            // What has died while others came back is not missed.
+            let known = self.entries.values().any(|entry| entry.tensor == tensor);
+            if known && let Err(error) = self.again(py, |engine| engine.restore(tensor)) {
                 outcome = outcome.and(Err(error));
             }
         }

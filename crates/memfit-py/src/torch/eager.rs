@@ -50,7 +50,10 @@ impl Drop for Within<'_> {
 
 impl Within<'_> {
     fn inner(&mut self) -> PyResult<&mut Inner> {
-        self.guard.as_mut().ok_or_else(|| PyRuntimeError::new_err("memfit is not enabled any more"))
+        let gone = || PyRuntimeError::new_err("memfit is not enabled any more");
+        let inner = self.guard.as_mut().ok_or_else(gone)?;
+        inner.drain()?;
+        Ok(inner)
     }
 }
 
@@ -76,13 +79,14 @@ impl Eager {
     /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`. `afresh` forgets what earlier engines of this
     /// process have learnt of ops.
     #[new]
-    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, afresh = false))]
+    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false))]
     fn new(
         glue: &Bound<'_, PyAny>,
         budget: u64,
         align: u64,
         evictor: &str,
         evict_all: bool,
+        exact: bool,
         afresh: bool,
     ) -> PyResult<Eager> {
         if afresh {
@@ -95,7 +99,7 @@ impl Eager {
             ..Settings::new(Bytes(budget))
         };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;
-        inner.evict_all = evict_all;
+        (inner.evict_all, inner.exact) = (evict_all, exact);
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
@@ -149,7 +153,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.engine.pin(tensor).map_err(|fault| inner.fault(py, fault))
+        inner.again(py, |engine| engine.pin(tensor))
     }
 
     /// Takes one `pin` back.
@@ -169,7 +173,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.engine.restore(tensor).map_err(|fault| inner.fault(py, fault))
+        inner.again(py, |engine| engine.restore(tensor))
     }
 
     /// Brings a storage back for good: somebody outside gets its address, and may write to it.
@@ -178,7 +182,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.engine.expose(tensor).map_err(|fault| inner.fault(py, fault))?;
+        inner.again(py, |engine| engine.expose(tensor))?;
         inner.expose(storage);
         Ok(())
     }
@@ -201,7 +205,7 @@ impl Eager {
         let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
             return Ok(());
         };
-        inner.engine.keep_resident(tensor).map_err(|fault| inner.fault(py, fault))
+        inner.again(py, |engine| engine.keep_resident(tensor))
     }
 
     /// Whether the bytes of a storage are there.
@@ -275,7 +279,6 @@ impl Eager {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        inner.drain()?;
         let stats = inner.engine.stats();
         let told = PyDict::new(py);
         for (name, value) in [

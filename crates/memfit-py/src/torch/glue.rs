@@ -1,6 +1,11 @@
 //! The half of the host that is written in Python, by its functions.
 
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::ops::Op;
 
 /// What `memfit.torch._glue` offers.
 pub(super) struct Glue {
@@ -55,5 +60,23 @@ impl Glue {
             on_device: take("on_device")?,
             state_bytes: glue.getattr("state_bytes")?.extract()?,
         })
+    }
+
+    /// Refuses `op` where its gradient is wanted: PyTorch computes it by another formula under a dispatch mode.
+    pub(super) fn check_gradient(&self, op: &Op, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let py = args.py();
+        if !self.is_grad_enabled.bind(py).call0()?.is_truthy()? {
+            return Ok(());
+        }
+        for &at in &op.inexact {
+            if args.get_item(at)?.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
+                return Err(PyRuntimeError::new_err(format!(
+                    "memfit: PyTorch computes the gradient of `{}` by another formula where ops are watched: its last \
+                     bits would differ\nhint: `exact=False` goes on all the same",
+                    op.name
+                )));
+            }
+        }
+        Ok(())
     }
 }

@@ -67,6 +67,8 @@ pub(super) struct Op {
     /// Numbers that decide on sizes.
     pub(super) sized: Marked,
     pub(super) norm: Option<Norm>,
+    /// Positions of the tensors whose gradient PyTorch computes by another formula where ops are watched.
+    pub(super) inexact: Vec<usize>,
     /// Position of the generator among the names, if one can be given.
     pub(super) generator: bool,
 }
@@ -97,6 +99,7 @@ impl Op {
             writes: Marked::new(&told, "writes")?,
             sized: Marked::new(&told, "sized")?,
             norm: norm.map(|(training, running)| Norm { training, running }),
+            inexact: told.get_item("inexact")?.extract()?,
             generator: told.get_item("generator")?.extract()?,
         })
     }
