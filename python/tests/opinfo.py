@@ -53,7 +53,7 @@ def run(op: Callable[..., Any], sample: Any, in_place: bool) -> list[torch.Tenso
     first, args, kwargs = copy((sample.input, sample.args, sample.kwargs))
     inputs = [tensor for tensor in tensors((first, args, kwargs)) if tensor.requires_grad]
     results = op(first * 1 if in_place else first, *args, **kwargs)
-    made = tensors(results)
+    made = [made if made.layout == torch.strided else made.to_dense() for made in tensors(results)]
     outputs = [tensor for tensor in made if tensor.requires_grad]
     gradients: list[torch.Tensor] = []
     if outputs and inputs:
