@@ -1,8 +1,7 @@
 //! One op of the program: its operands are brought back, room is made, it runs, and what it made is watched.
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Settings, TensorId, Why};
 use memfit::ir::{Bytes, Effect, Nanos, Role};
@@ -13,26 +12,22 @@ use rustc_hash::FxHashMap;
 
 use super::glue::Glue;
 use super::host::{Pending, Template, Torch, distinct_storages, size};
+use super::life::Look;
 use super::operands::{Arg, Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Shape, Way};
 use super::steps::Steps;
-use super::storages::{Owner, Slot, Token, watch};
+use super::storages::{Slot, Token, watch};
+use super::watched::Watched;
 
 /// A storage of PyTorch's that the engine knows.
 pub(super) struct Entry {
     pub(super) tensor: TensorId,
-    token: Token,
-    bytes: u64,
+    pub(super) token: Token,
+    pub(super) bytes: u64,
     /// Whether its content may change without an op: what reads it is kept.
-    exposed: bool,
+    pub(super) exposed: bool,
 }
 
-/// When a storage that the host holds is looked at next: whether the program has given it up.
-type Look = Reverse<(u64, usize, Token, u64)>;
-
-/// A repetition's first look comes after so many ops, and the interval doubles up to the last.
-const FIRST_LOOK: u64 = 16;
-const LAST_LOOK: u64 = 256;
 /// Scratch memory below this is not worth measuring.
 const MEASURED: u64 = 1 << 18;
 
@@ -43,8 +38,8 @@ pub(super) struct Inner {
     ops: Ops,
     token: Token,
     complex: bool,
-    looks: BinaryHeap<Look>,
-    count: u64,
+    pub(super) looks: BinaryHeap<Look>,
+    pub(super) count: u64,
     made: Vec<TensorId>,
     reads: Vec<TensorId>,
     /// Steps that were recorded, and their plans.
@@ -480,64 +475,6 @@ impl Inner {
         Ok(())
     }
 
-    /// A recipe reads the storage: if it can't be computed again, its bytes must outlive the program's interest.
-    fn outlive(&mut self, py: Python<'_>, address: usize) {
-        let Some(entry) = self.entries.get(&address) else { return };
-        if self.engine.is_evictable(entry.tensor) {
-            return;
-        }
-        let Some(block) = self.engine.block_of(entry.tensor) else { return };
-        let slot = self.engine.host.slot(block.storage);
-        if matches!(slot.owner, Owner::Program(_)) {
-            slot.hold(py);
-            self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
-        }
-    }
-
-    /// Gives up what has died since the last time; true if there was something.
-    pub(super) fn drain(&mut self) -> PyResult<bool> {
-        while let Some(state) = self.engine.host.closed_states.pop() {
-            Python::attach(|py| self.engine.del(state).map_err(|fault| self.fault(py, fault)))?;
-        }
-        let dead = {
-            let mut dead = self.engine.host.dead.lock().unwrap_or_else(PoisonError::into_inner);
-            if dead.is_empty() {
-                return Ok(false);
-            }
-            std::mem::take(&mut *dead)
-        };
-        let died = dead.into_iter().filter_map(|(address, token)| {
-            let entry = self.entries.get(&address).filter(|entry| entry.token == token)?;
-            Some((address, entry.tensor))
-        });
-        let died: Vec<(usize, TensorId)> = died.collect();
-        Python::attach(|py| {
-            // The bytes of all have gone, before the engine draws conclusions from the death of one.
-            for &(_, tensor) in &died {
-                if self.engine.is_evictable(tensor) {
-                    self.engine.drop(tensor).map_err(|fault| self.fault(py, fault))?;
-                }
-            }
-            died.iter().try_for_each(|&(address, tensor)| self.forget(py, address, tensor))
-        })?;
-        Ok(true)
-    }
-
-    /// The program holds the storage at `address` no more.
-    fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
-        self.entries.remove(&address);
-        if let Some(block) = self.engine.block_of(tensor) {
-            let slot = self.engine.host.slot(block.storage);
-            if let Owner::Both(storage) = std::mem::take(&mut slot.owner)
-                && !slot.hollow
-            {
-                slot.own = Some(storage);
-            }
-            slot.hollow = false;
-        }
-        self.engine.del(tensor).map_err(|fault| self.fault(py, fault))
-    }
-
     /// Room for the state of a generator, which lives as long as the recipe.
     fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
         let bytes = Bytes(self.engine.host.glue.state_bytes);
@@ -551,61 +488,6 @@ impl Inner {
             *self.engine.host.slot(block.storage) = Slot::default();
         }
         Ok(tensor)
-    }
-
-    /// Notes the storages that the host has come to hold.
-    fn look_later(&mut self) {
-        for storage in std::mem::take(&mut self.engine.host.kept) {
-            let Owner::Both(held) = &self.engine.host.slot(storage).owner else { continue };
-            let address = held.as_ptr().addr();
-            if let Some(entry) = self.entries.get(&address) {
-                self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
-            }
-        }
-    }
-
-    /// Looks at those storages whose turn it is.
-    fn look(&mut self, py: Python<'_>) -> PyResult<()> {
-        while let Some(&Reverse((due, address, token, interval))) = self.looks.peek() {
-            if due > self.count {
-                break;
-            }
-            self.looks.pop();
-            if !self.look_at(py, address, token)? {
-                let interval = (interval * 2).min(LAST_LOOK);
-                self.looks.push(Reverse((self.count + interval, address, token, interval)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks at all storages that the host holds.
-    pub(super) fn look_at_all(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.drain()?;
-        self.look_later();
-        for look in std::mem::take(&mut self.looks).into_vec() {
-            let Reverse((_, address, token, _)) = look;
-            if !self.look_at(py, address, token)? {
-                self.looks.push(look);
-            }
-        }
-        Ok(())
-    }
-
-    /// True if the storage need not be looked at again.
-    fn look_at(&mut self, py: Python<'_>, address: usize, token: Token) -> PyResult<bool> {
-        let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) else {
-            return Ok(true);
-        };
-        let tensor = entry.tensor;
-        let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
-        self.engine.host.slot(block.storage);
-        let host = &self.engine.host;
-        if !host.slots[block.storage as usize].is_unreferenced(py, &host.glue)? {
-            return Ok(false);
-        }
-        self.forget(py, address, tensor)?;
-        Ok(true)
     }
 
     /// A fault of the engine's as Python's error.
@@ -650,63 +532,6 @@ impl Inner {
             }
         }
         outcome
-    }
-}
-
-/// What the ops of a step touch, from which its floor follows.
-#[derive(Default)]
-pub(super) struct Watched {
-    bytes: FxHashMap<Token, u64>,
-    ops: Vec<(String, Vec<Token>, u64)>,
-}
-
-/// The least bytes a step can do with: what outlives it, and the largest working set of one op beside that.
-pub(super) struct Floor {
-    pub(super) persistent: u64,
-    pub(super) largest: u64,
-    pub(super) op: String,
-}
-
-impl Inner {
-    fn watch_op(
-        &mut self,
-        name: &str,
-        operands: &[usize],
-        result: &Bound<'_, PyAny>,
-        workspace: u64,
-    ) -> PyResult<()> {
-        let mut storages = Vec::new();
-        distinct_storages(result, &self.engine.host.glue, &|_| false, &mut storages)?;
-        let addresses = operands.iter().copied().chain(storages.iter().map(|made| made.as_ptr().addr()));
-        let mut tokens = Vec::new();
-        let Some(watched) = &mut self.watched else { return Ok(()) };
-        for entry in addresses.filter_map(|address| self.entries.get(&address)) {
-            watched.bytes.insert(entry.token, entry.bytes);
-            tokens.push(entry.token);
-        }
-        tokens.sort_unstable();
-        tokens.dedup();
-        watched.ops.push((name.to_owned(), tokens, workspace));
-        Ok(())
-    }
-
-    /// Ends the watch: what is alive now outlives the step.
-    pub(super) fn floor(&mut self, py: Python<'_>) -> PyResult<Floor> {
-        self.look_at_all(py)?;
-        let watched = self.watched.take().unwrap_or_default();
-        let mut alive: Vec<Token> = self.entries.values().map(|entry| entry.token).collect();
-        alive.sort_unstable();
-        let persistent = self.entries.values().map(|entry| entry.bytes).sum();
-        let mut floor = Floor { persistent, largest: 0, op: String::new() };
-        for (op, tokens, workspace) in watched.ops {
-            let passing = tokens.iter().filter(|token| alive.binary_search(token).is_err());
-            let set =
-                workspace + passing.map(|token| watched.bytes.get(token).copied().unwrap_or(0)).sum::<u64>();
-            if set > floor.largest {
-                (floor.largest, floor.op) = (set, op);
-            }
-        }
-        Ok(floor)
     }
 }
 
@@ -759,13 +584,4 @@ fn running_statistics(
         }
     }
     Ok(numbers.len())
-}
-
-impl Inner {
-    /// From now on what reads `storage` is kept.
-    pub(super) fn expose(&mut self, storage: &Bound<'_, PyAny>) {
-        if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
-            entry.exposed = true;
-        }
-    }
 }

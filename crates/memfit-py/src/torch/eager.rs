@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::dispatch::{Inner, Watched};
+use super::dispatch::Inner;
 use super::glue::Glue;
+use super::watched::Watched;
 
 thread_local! {
     /// Its address is the thread's own.

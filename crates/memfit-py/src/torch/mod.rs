@@ -11,10 +11,12 @@ mod dispatch;
 mod eager;
 mod glue;
 mod host;
+mod life;
 mod operands;
 mod ops;
 mod steps;
 mod storages;
+mod watched;
 
 /// Adds the host's class to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

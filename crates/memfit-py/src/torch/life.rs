@@ -1,0 +1,140 @@
+//! Who is alive: storages that the program has given up, and those that the host holds beyond that.
+
+use std::cmp::Reverse;
+use std::sync::PoisonError;
+
+use memfit::engine::TensorId;
+use pyo3::prelude::*;
+
+use super::dispatch::Inner;
+use super::storages::{Owner, Token};
+
+/// When a storage that the host holds is looked at next: whether the program has given it up. Op, address, token,
+/// interval.
+pub(super) type Look = Reverse<(u64, usize, Token, u64)>;
+
+/// A storage's first look comes after so many ops, and the interval doubles up to the last.
+const FIRST_LOOK: u64 = 16;
+const LAST_LOOK: u64 = 256;
+
+impl Inner {
+    /// A recipe reads the storage: if it can't be computed again, its bytes must outlive the program's interest.
+    pub(super) fn outlive(&mut self, py: Python<'_>, address: usize) {
+        let Some(entry) = self.entries.get(&address) else { return };
+        if self.engine.is_evictable(entry.tensor) {
+            return;
+        }
+        let Some(block) = self.engine.block_of(entry.tensor) else { return };
+        let slot = self.engine.host.slot(block.storage);
+        if matches!(slot.owner, Owner::Program(_)) {
+            slot.hold(py);
+            self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
+        }
+    }
+
+    /// Gives up what has died since the last time; true if there was something.
+    pub(super) fn drain(&mut self) -> PyResult<bool> {
+        while let Some(state) = self.engine.host.closed_states.pop() {
+            Python::attach(|py| self.engine.del(state).map_err(|fault| self.fault(py, fault)))?;
+        }
+        let dead = {
+            let mut dead = self.engine.host.dead.lock().unwrap_or_else(PoisonError::into_inner);
+            if dead.is_empty() {
+                return Ok(false);
+            }
+            std::mem::take(&mut *dead)
+        };
+        let died = dead.into_iter().filter_map(|(address, token)| {
+            let entry = self.entries.get(&address).filter(|entry| entry.token == token)?;
+            Some((address, entry.tensor))
+        });
+        let died: Vec<(usize, TensorId)> = died.collect();
+        Python::attach(|py| {
+            // The bytes of all have gone, before the engine draws conclusions from the death of one.
+            for &(_, tensor) in &died {
+                if self.engine.is_evictable(tensor) {
+                    self.engine.drop(tensor).map_err(|fault| self.fault(py, fault))?;
+                }
+            }
+            died.iter().try_for_each(|&(address, tensor)| self.forget(py, address, tensor))
+        })?;
+        Ok(true)
+    }
+
+    /// The program holds the storage at `address` no more.
+    pub(super) fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
+        self.entries.remove(&address);
+        if let Some(block) = self.engine.block_of(tensor) {
+            let slot = self.engine.host.slot(block.storage);
+            if let Owner::Both(storage) = std::mem::take(&mut slot.owner)
+                && !slot.hollow
+            {
+                slot.own = Some(storage);
+            }
+            slot.hollow = false;
+        }
+        self.engine.del(tensor).map_err(|fault| self.fault(py, fault))
+    }
+
+    /// Notes the storages that the host has come to hold.
+    pub(super) fn look_later(&mut self) {
+        for storage in std::mem::take(&mut self.engine.host.kept) {
+            let Owner::Both(held) = &self.engine.host.slot(storage).owner else { continue };
+            let address = held.as_ptr().addr();
+            if let Some(entry) = self.entries.get(&address) {
+                self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
+            }
+        }
+    }
+
+    /// Looks at those storages whose turn it is.
+    pub(super) fn look(&mut self, py: Python<'_>) -> PyResult<()> {
+        while let Some(&Reverse((due, address, token, interval))) = self.looks.peek() {
+            if due > self.count {
+                break;
+            }
+            self.looks.pop();
+            if !self.look_at(py, address, token)? {
+                let interval = (interval * 2).min(LAST_LOOK);
+                self.looks.push(Reverse((self.count + interval, address, token, interval)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at all storages that the host holds.
+    pub(super) fn look_at_all(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.drain()?;
+        self.look_later();
+        for look in std::mem::take(&mut self.looks).into_vec() {
+            let Reverse((_, address, token, _)) = look;
+            if !self.look_at(py, address, token)? {
+                self.looks.push(look);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the storage need not be looked at again.
+    pub(super) fn look_at(&mut self, py: Python<'_>, address: usize, token: Token) -> PyResult<bool> {
+        let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) else {
+            return Ok(true);
+        };
+        let tensor = entry.tensor;
+        let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
+        self.engine.host.slot(block.storage);
+        let host = &self.engine.host;
+        if !host.slots[block.storage as usize].is_unreferenced(py, &host.glue)? {
+            return Ok(false);
+        }
+        self.forget(py, address, tensor)?;
+        Ok(true)
+    }
+
+    /// From now on what reads `storage` is kept.
+    pub(super) fn expose(&mut self, storage: &Bound<'_, PyAny>) {
+        if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
+            entry.exposed = true;
+        }
+    }
+}
