@@ -50,6 +50,8 @@ _INEXACT = {
     "aten::masked_fill_": {"Tensor": [2]},
 }
 _KNOWN_NAMESPACES = ("aten", "prims", "torchvision")
+# Inference mode shows these whole: they write running statistics, and their schemas do not say so.
+_WHOLE_NORMS = ("aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm")
 # Kernels for CUDA that add in any order: their repetition may differ in the last bit.
 _UNORDERED = (
     "index_add scatter_add scatter_reduce index_put put_ histc bincount cumsum kthvalue median grid_sampler_2d_backward "
@@ -70,6 +72,8 @@ def describe(func: Any) -> dict[str, Any]:
     if namespace == "c10d":
         # Its schemas do not say what they write.
         written = ["Tensor" in str(argument.type) for argument in schema.arguments]
+    if schema.name in _WHOLE_NORMS:
+        written = [argument.name.startswith("running_") for argument in schema.arguments]
     factory = not any("Tensor" in str(argument.type) for argument in schema.arguments)
     sized = [factory or _decides_size(str(argument.type)) for argument in schema.arguments]
     return {
@@ -101,6 +105,9 @@ def _way(func: Any, base: str, writes: bool) -> str:
         return "resize" if base.startswith(_RESIZE) else "metadata"
     if func.namespace == "prim" or base == "record_stream":
         return "metadata"
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        # Seen in inference mode alone; `reshape` and the like may copy.
+        return "compute"
     returns = func._schema.returns
     views = all(value.alias_info is not None and not value.alias_info.is_write for value in returns)
     return "metadata" if returns and views and not writes else "compute"
