@@ -217,7 +217,10 @@ OPS: list[tuple[str, Op]] = [
     ("rrelu", lambda p, d, x, y: F.rrelu(x, training=True)),
     ("permute rows", lambda p, d, x, y: x[torch.randperm(len(x))]),
     ("multinomial", lambda p, d, x, y: x[torch.multinomial(x.reshape(len(x), -1).sigmoid().sum(1), 2, True)]),
-    ("own generator", lambda p, d, x, y: torch.randn(5, generator=torch.Generator().manual_seed(d.randrange(9)))),
+    (
+        "own generator",
+        lambda p, d, x, y: torch.randn(5, generator=torch.Generator().manual_seed(d.randrange(9))),
+    ),
     # Indexing.
     ("index", lambda p, d, x, y: x[rows(p, d, len(x))]),
     ("index put", index_put),
@@ -242,6 +245,16 @@ OPS: list[tuple[str, Op]] = [
 ]
 
 STAGED = {
-    "attend", "backward", "backward again", "batch norm", "double backward", "dropout", "dropout in place", "multinomial", "permute rows", "renew", "write at"
+    "attend",
+    "backward",
+    "backward again",
+    "batch norm",
+    "double backward",
+    "dropout",
+    "dropout in place",
+    "multinomial",
+    "permute rows",
+    "renew",
+    "write at",
 }
 """Steps of several ops with effects: refused half way, they have changed something."""

@@ -45,7 +45,9 @@ def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
 def state(net: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
     values = [value for known in optimizer.state.values() for value in known.values()]
     gradients = [parameter.grad for parameter in net.parameters() if parameter.grad is not None]
-    return [digest(value) for value in (*net.state_dict().values(), *gradients, *values, torch.get_rng_state())]
+    return [
+        digest(value) for value in (*net.state_dict().values(), *gradients, *values, torch.get_rng_state())
+    ]
 
 
 def evictable() -> torch.Tensor:
@@ -161,7 +163,6 @@ def test_an_exception_that_ends_the_block_brings_all_back(place):
     assert run(Budget(AMPLE, evict_all=True)) == run(None)
 
 
-@pytest.mark.xfail(reason="an interrupt within memfit's own Python half may leave bytes half moved", strict=False)
 def test_an_interrupt_by_signal_leaves_everything_usable():
     """Ctrl-C at any moment: what the program holds afterwards can be read, and training goes on."""
     for moment in range(12):

@@ -18,7 +18,13 @@ WAYS = ("ample", "evicted", 0.8, 0.5)
 
 
 def model() -> nn.Sequential:
-    layers = [nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(64, 64)]
+    layers = [
+        nn.Linear(32, 64),
+        nn.BatchNorm1d(64),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.3),
+        nn.Linear(64, 64),
+    ]
     return nn.Sequential(*layers, nn.GELU(), nn.Dropout(0.1, inplace=True), nn.Linear(64, 8))
 
 
@@ -82,7 +88,10 @@ def test_optimizers_in_all_their_forms(kind, way):
             optimizer.zero_grad()
             net(x).pow(2).mean().backward()
             optimizer.step()
-        return left(net, *(value for known in optimizer.state.values() for value in known.values() if value is not None))
+        return left(
+            net,
+            *(value for known in optimizer.state.values() for value in known.values() if value is not None),
+        )
 
     compare(run, way)
 

@@ -87,7 +87,12 @@ def test_all_ops_give_the_same_bits_or_are_refused(quick_starts):
     if os.environ.get("MEMFIT_OPS_DOC"):
         names = {kind: [f"`{name}`" for name, outcome, _ in found if outcome == kind] for kind in counts}
         rows = [f"| `{name}` | {detail} |" for name, outcome, detail in found if outcome == "refused"]
-        said = {"same": "the same bits", "refused": "refused", "random": "not reproducible", "fails": "not run"}
+        said = {
+            "same": "the same bits",
+            "refused": "refused",
+            "random": "not reproducible",
+            "fails": "not run",
+        }
         told = ", ".join(f"{counts[kind]} {text}" for kind, text in said.items())
         page = HEAD.format(
             version=torch.__version__.split("+")[0],

@@ -19,7 +19,9 @@ class Net(nn.Module):
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
         self.blocks = nn.ModuleList(
             nn.ModuleList(
-                nn.Sequential(nn.Conv2d(16, 16, size, padding=size // 2), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+                nn.Sequential(
+                    nn.Conv2d(16, 16, size, padding=size // 2), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+                )
                 for size in (3, 1, 5)[:paths]
             )
             for _ in range(6)

@@ -84,7 +84,8 @@ class Experts(nn.Module):
         super().__init__()
         self.into, self.gate, self.out = nn.Linear(32, width), nn.Linear(width, experts), nn.Linear(width, 10)
         self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(experts)
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(experts)
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +114,9 @@ class OnePath(nn.Module):
         self.stem, self.out = nn.Conv2d(3, width, 3, padding=1), nn.Linear(width, 10)
         choices = [
             [
-                nn.Sequential(nn.Conv2d(width, width, size, padding=size // 2), nn.BatchNorm2d(width), nn.ReLU())
+                nn.Sequential(
+                    nn.Conv2d(width, width, size, padding=size // 2), nn.BatchNorm2d(width), nn.ReLU()
+                )
                 for size in (1, 3, 5)
             ]
             + [nn.Identity()]
@@ -228,11 +231,19 @@ def digest(value: Any) -> str:
     tensor = torch.as_tensor(value).detach()
     known = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
     if tensor.numel():
-        known.update(tensor.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy().tobytes())
+        known.update(
+            tensor.reshape(-1)
+            .clone(memory_format=torch.contiguous_format)
+            .view(torch.uint8)
+            .numpy()
+            .tobytes()
+        )
     return known.hexdigest()
 
 
-def digests(model: nn.Module, optimizer: torch.optim.Optimizer, losses: list[torch.Tensor]) -> dict[str, list[str]]:
+def digests(
+    model: nn.Module, optimizer: torch.optim.Optimizer, losses: list[torch.Tensor]
+) -> dict[str, list[str]]:
     return {
         "losses": [digest(loss) for loss in losses],
         "gradients": [digest(p.grad) for p in model.parameters() if p.grad is not None],

@@ -111,6 +111,12 @@ class Fitted:
         return result
 
     def _within(self, native: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return self._step_within(native, args, kwargs)
+        finally:
+            self._budget._stop_listening()
+
+    def _step_within(self, native: Any, args: Any, kwargs: Any) -> Any:
         with torch._C._DisableTorchDispatch():
             native.begin_step()
         before = native.stats()

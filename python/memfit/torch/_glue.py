@@ -118,7 +118,11 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
         return "collective"
     if namespace not in _KNOWN_NAMESPACES or base.startswith(("_foreach_", "_fused_", "_amp_")):
         return "once"
-    if base.startswith(("empty", "new_empty")) and torch.distributed.is_available() and torch.distributed.is_initialized():
+    if (
+        base.startswith(("empty", "new_empty"))
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
         return "once"  # Buffers of collectives, which are also reached by their addresses.
     if torch.Tag.maybe_aliasing_or_mutating in tags or torch.Tag.data_dependent_output in tags:
         return "once"

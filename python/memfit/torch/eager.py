@@ -13,6 +13,7 @@ can be computed again is evicted, so that its results and scratch memory fit. Re
 import functools
 import gc
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -66,6 +67,8 @@ class Budget:
         self._mode: _Mode | None = None
         self._ranks: Any = None
         self._hooks: list[Any] = []
+        self._previous: Any = None
+        self._busy = self._late = False
         self._last: dict[str, int] | None = None
 
     def __enter__(self) -> "Budget":
@@ -115,26 +118,58 @@ class Budget:
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
         _patch()
         self._mode.__enter__()
+        self._listen()
 
     def __exit__(self, *raised: Any) -> None:
         if self._native is None or self._mode is None:
             return
-        self._deactivate()
-        ranks, self._ranks = self._ranks, None
+        self._busy = True
         try:
-            if ranks is not None:
-                ranks.__exit__(*raised)
+            self._deactivate()
+            ranks, self._ranks = self._ranks, None
+            try:
+                if ranks is not None:
+                    ranks.__exit__(*raised)
+            finally:
+                self._close()
         finally:
-            self._close()
+            self._stop_listening()
+
+    def _listen(self) -> None:
+        """From here on an interrupt waits while bytes are moved: half moved, they would be lost."""
+        self._busy = self._late = False
+        if threading.current_thread() is threading.main_thread():
+            previous = signal.getsignal(signal.SIGINT)
+            if callable(previous):
+                self._previous = previous
+                signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        native = self._native
+        if self._busy:
+            self._late = True
+        elif native is None or not native.defer_interrupt():
+            self._previous(number, frame)
+
+    def _stop_listening(self) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+        self._busy = False
+        if self._late:
+            self._late = False
+            raise KeyboardInterrupt
 
     def _deactivate(self) -> None:
         global _active
         if self._thread != threading.get_ident():
             raise RuntimeError("a budget must be ended by the thread that began it")
+        self._busy = True
         mode, self._mode, _active = self._mode, None, None
         if mode is not None:
             mode.__exit__(None, None, None)
         _unpatch()
+        self._late |= self._native.take_interrupt()
 
     def _close(self) -> None:
         """Brings back all that can be reached, and lets go of it."""
@@ -177,7 +212,9 @@ class Budget:
 def _leaves() -> list[torch.Tensor]:
     """Parameters that gradients are accumulated for."""
     kinds = (torch.Tensor, torch.nn.Parameter)
-    return [thing for thing in gc.get_objects() if type(thing) in kinds and thing.is_leaf and thing.requires_grad]
+    return [
+        thing for thing in gc.get_objects() if type(thing) in kinds and thing.is_leaf and thing.requires_grad
+    ]
 
 
 def _is_distributed() -> bool:

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
 use memfit::ir::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyDict, PyTuple};
@@ -34,6 +34,8 @@ pub(super) struct Eager {
     within: AtomicUsize,
     /// What plain tensors have in the place of a way of their own.
     no_dispatch: Py<PyAny>,
+    /// Whether an interrupt waits for the end of a call.
+    interrupted: AtomicBool,
     /// Whether this process has inherited the engine from the one that made it.
     forked: AtomicBool,
 }
@@ -105,6 +107,7 @@ impl Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
             no_dispatch: glue.getattr("tensor")?.getattr("__torch_dispatch__")?.unbind(),
+            interrupted: AtomicBool::new(false),
             forked: AtomicBool::new(false),
         })
     }
@@ -129,7 +132,25 @@ impl Eager {
         if self.forked.load(Ordering::Relaxed) {
             return func.call(args.clone(), kwargs);
         }
-        self.enter(py)?.inner()?.dispatch(func, args, kwargs)
+        let result = self.enter(py)?.inner()?.dispatch(func, args, kwargs);
+        if self.take_interrupt() {
+            return Err(PyKeyboardInterrupt::new_err(()));
+        }
+        result
+    }
+
+    /// Whether an interrupt came while bytes were being moved: then it waits for the end of that.
+    fn defer_interrupt(&self) -> bool {
+        let within = self.within.load(Ordering::Relaxed) != 0;
+        if within {
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+        within
+    }
+
+    /// Whether an interrupt waits; it does no more.
+    fn take_interrupt(&self) -> bool {
+        self.interrupted.swap(false, Ordering::Relaxed)
     }
 
     /// In the child of a fork: the parent's storages are not ours to move.
