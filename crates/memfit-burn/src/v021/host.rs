@@ -61,7 +61,7 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) meter: Option<Meter>,
     pub(super) pending: Option<Pending>,
     /// By number of call.
-    records: HashMap<u64, Recorded>,
+    records: HashMap<u64, Box<Recorded>>,
     /// By number of storage.
     slots: Vec<Slot>,
     /// For each tensor with a handle, its storage.
@@ -228,7 +228,7 @@ impl<B: Backend> Host for BurnHost<B> {
         let (op, kinds) = if run.repetition == 0 {
             let pending = self.pending.take().ok_or_else(|| HostError("a call without an op".to_owned()))?;
             if let Some(op) = pending.again {
-                self.records.insert(run.call, Recorded { op, outputs: pending.outputs.clone() });
+                self.records.insert(run.call, Box::new(Recorded { op, outputs: pending.outputs.clone() }));
             }
             (pending.now, pending.outputs)
         } else {
