@@ -45,7 +45,7 @@ pub enum Mode {
     /// While the step runs.
     #[default]
     Online,
-    /// The second step is recorded and planned, and the ones after it follow the plan. Needs [`crate::step`].
+    /// A step is recorded and planned once the optimizer has its state, and the ones after it follow the plan. Needs [`crate::step`].
     Planned,
 }
 

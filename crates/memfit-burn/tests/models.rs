@@ -35,9 +35,25 @@ fn learns_the_same(model: Model) {
     }
 }
 
+/// There is one device: one test at a time.
+static DEVICE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[test]
 fn networks_learn_the_same() {
+    let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for (model, _, _) in Model::ALL {
         learns_the_same(model);
     }
+}
+
+#[test]
+fn a_network_that_stays_the_same_follows_its_plan() {
+    let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let training = Training { steps: 5, batch: 8, gradients: false, ..small(Model::ResNet18) };
+    let (floor, peak) = profile(&training);
+    let budget = Budget::of(floor + (peak - floor) * 60 / 100);
+    let options = Options { budget, mode: Mode::Planned, ..Options::default() };
+    let (_, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+    // The first two steps make the optimizer's state what it stays; the third is recorded; two follow.
+    assert_eq!((report.steps.planned, report.steps.guided, report.steps.diverged), (1, 2, 0));
 }

@@ -60,7 +60,9 @@ impl<B: Backend> Core<B> {
     /// A step ends here, and the next begins.
     pub(super) fn step(&mut self) -> Result<(), Fault> {
         self.steps.counters.steps += 1;
-        if !self.plans() {
+        // The state that the first step has made for the optimizer is of another make than what replaces it.
+        let unsettled = self.steps.counters.steps == 1 && !self.options.record;
+        if !self.plans() || unsettled {
             return self.cut();
         }
         if std::mem::replace(&mut self.steps.recording, true) {

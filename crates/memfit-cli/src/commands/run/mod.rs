@@ -45,7 +45,7 @@ impl ValueEnum for Named {
 enum When {
     /// While the step runs
     Online,
-    /// The second step is recorded and planned, the others follow the plan
+    /// An early step is recorded and planned, those after it follow the plan
     Planned,
     /// Never: memfit counts, and evicts nothing
     None,
