@@ -44,13 +44,13 @@ fn what_an_update_leaves_needs_its_batch_no_more() {
     for _ in 0..5 {
         let batch = engine.put(SIZE, Role::Input).unwrap();
         let gradient = op(&mut engine, &[parameter, batch], Output::Fresh(SIZE));
-        engine.del(batch).unwrap();
-        assert_eq!(engine.fate(batch).ok(), None);
         assert_eq!(engine.fate(gradient), Ok(Fate::Repeatable));
         assert_eq!(engine.fate(parameter), Ok(Fate::Needed));
         let updated = op(&mut engine, &[parameter, gradient], Output::InPlace(0));
         engine.del(parameter).unwrap();
         parameter = updated;
+        engine.del(batch).unwrap();
+        assert_eq!(engine.fate(batch).ok(), None);
         // The gradient is still held, and can't be computed again: so the batch is gone.
         assert_eq!(engine.stats().used, Bytes(2 * SIZE.0));
         engine.del(gradient).unwrap();
