@@ -24,8 +24,7 @@ with distributed.step():                                 # a rank that fails her
     loss = train_step(batch)
 ```
 
-This is about agreement alone. `DistributedDataParallel` under `memfit.torch.enable` is not supported: its
-reducer reads gradients and buckets without an op, and where one has been evicted that's an error.
+This is about agreement alone; `memfit.torch.enable` makes use of it by itself (docs/pytorch.md).
 """
 
 import atexit
