@@ -275,6 +275,8 @@ def _of(value: Any) -> list[str]:
 
 
 def _digest(storage: torch.UntypedStorage) -> str:
+    if storage.device.type == "meta":
+        return "meta"
     content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     # A copy: a storage that NumPy has seen could never be evicted.
     return hashlib.blake2b(content.cpu().clone().numpy().tobytes(), digest_size=16).hexdigest()

@@ -285,7 +285,9 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
             for tensor in (thing, thing.grad if thing.is_leaf else None):
                 if tensor is not None and tensor.device.type == device.type:
                     storage = tensor.untyped_storage()
-                    found[id(storage)] = storage
+                    # A fake tensor says that it is on a device; its storage does not.
+                    if storage.device.type == device.type:
+                        found[id(storage)] = storage
         except (RuntimeError, NotImplementedError):
             continue
     return list(found.values())

@@ -123,6 +123,8 @@ class Budget:
     def __exit__(self, *raised: Any) -> None:
         if self._native is None or self._mode is None:
             return
+        if self._thread != threading.get_ident():
+            raise RuntimeError("a budget must be ended by the thread that began it")
         self._busy = True
         try:
             self._deactivate()
