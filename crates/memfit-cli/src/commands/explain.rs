@@ -1,6 +1,6 @@
 //! `memfit explain`: what holds the memory at the peak, and what would help.
 
-use memfit::explain::Remedy;
+use memfit::explain::{Remedy, Share};
 use memfit::{Budget, Bytes, Explanation, Graph, explain, input, objects};
 use owo_colors::OwoColorize as _;
 
@@ -60,19 +60,7 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
             &format!("peak at {} op `{}` ({}){module}\n", op.phase.name(), clean(op.name), clean(op.kind));
     }
     for (title, shares) in [("role", &found.by_role), ("module", &found.by_module), ("op", &found.by_kind)] {
-        text += &format!("\nat the peak, by {title}\n");
-        let rows = shares.iter().take(top).map(|s| {
-            vec![
-                format!("  {}", s.name),
-                s.bytes.to_string(),
-                share(s.bytes),
-                format!("{} buffers", grouped(s.count)),
-            ]
-        });
-        text += &table(&[], &[], rows.collect());
-        if shares.len() > top {
-            text += &format!("  … {} more: `--top {}`\n", shares.len() - top, shares.len());
-        }
+        text += &peak_by(title, shares, found.live_peak, top);
     }
     text += "\nlargest buffers at the peak\n";
     let rows = found.top.iter().map(|holder| {
@@ -97,6 +85,19 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
         found.floor.bytes.saturating_sub(found.floor.persistent),
         clean(step)
     );
+    text
+}
+
+/// What holds the bytes at the peak, largest first: a heading and a table.
+pub(super) fn peak_by(title: &str, shares: &[Share], peak: Bytes, top: usize) -> String {
+    let rows = shares.iter().take(top).map(|s| {
+        let share = format!("{:.0} %", s.bytes.ratio(peak) * 100.0);
+        vec![format!("  {}", s.name), s.bytes.to_string(), share, format!("{} buffers", grouped(s.count))]
+    });
+    let mut text = format!("\nat the peak, by {title}\n{}", table(&[], &[], rows.collect()));
+    if shares.len() > top {
+        text += &format!("  … {} more: `--top {}`\n", shares.len() - top, shares.len());
+    }
     text
 }
 

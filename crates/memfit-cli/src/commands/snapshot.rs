@@ -4,6 +4,7 @@ use memfit::snapshot::{SnapshotExplanation, SnapshotRemedy};
 use memfit::{Bytes, explain_snapshot, objects};
 use owo_colors::OwoColorize as _;
 
+use super::explain::peak_by;
 use crate::args::ExplainArgs;
 use crate::error::Error;
 use crate::files;
@@ -34,21 +35,8 @@ fn report(found: &SnapshotExplanation, top: usize) -> String {
         let left = left.map_or(String::new(), |left| format!(" with {left} left on the device"));
         text += &format!("\nout of memory: {requested} were asked for{left}; they count as live\n");
     }
-    let share = |bytes: Bytes| format!("{:.0} %", bytes.ratio(found.live_peak) * 100.0);
     for (title, shares) in [("role", &found.by_role), ("frame", &found.by_frame)] {
-        text += &format!("\nat the peak, by {title}\n");
-        let rows = shares.iter().take(top).map(|s| {
-            vec![
-                format!("  {}", s.name),
-                s.bytes.to_string(),
-                share(s.bytes),
-                format!("{} buffers", grouped(s.count)),
-            ]
-        });
-        text += &table(&[], &[], rows.collect());
-        if shares.len() > top {
-            text += &format!("  … {} more: `--top {}`\n", shares.len() - top, shares.len());
-        }
+        text += &peak_by(title, shares, found.live_peak, top);
     }
     text += "\nlargest buffers at the peak\n";
     let rows = found.top.iter().map(|holder| {
