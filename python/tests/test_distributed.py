@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from small import TWO_OPS
 
 import memfit
 from memfit.torch import distributed
@@ -20,21 +21,7 @@ from memfit.torch import distributed
 HANGS = 300
 """Seconds after which a test is stuck."""
 
-GRAPH = {
-    "schema": "memfit-graph/1",
-    "name": "two ops",
-    "values": [
-        {"name": "x", "bytes": 4096, "role": "input"},
-        {"name": "h", "bytes": 8192},
-        {"name": "y", "bytes": 4096, "role": "output"},
-    ],
-    "ops": [
-        {"name": "up", "kind": "matmul", "reads": [0], "writes": [1]},
-        {"name": "down", "kind": "matmul", "reads": [1], "writes": [2]},
-    ],
-    "results": [2],
-}
-OTHER = json.loads(json.dumps(GRAPH).replace("8192", "16384"))
+OTHER = json.loads(json.dumps(TWO_OPS).replace("8192", "16384"))
 
 
 def said(call):
@@ -60,31 +47,31 @@ def no_budget(rank, world):
 def one_plan(rank, world):
     def make():
         assert rank == 0, "only the first rank plans"
-        return memfit.plan(GRAPH, budget="100%")
+        return memfit.plan(TWO_OPS, budget="100%")
 
-    plan = memfit.plan(GRAPH) if rank == 0 else None
+    plan = memfit.plan(TWO_OPS) if rank == 0 else None
     return [
-        said(lambda: distributed.share_plan(make, GRAPH, budget=12288)),
-        said(lambda: distributed.share_plan(plan, GRAPH)),
-        said(lambda: distributed.share_plan(plan.file if plan else b"mine", GRAPH)),
-        said(lambda: distributed.share_plan(None, GRAPH)),
+        said(lambda: distributed.share_plan(make, TWO_OPS, budget=12288)),
+        said(lambda: distributed.share_plan(plan, TWO_OPS)),
+        said(lambda: distributed.share_plan(plan.file if plan else b"mine", TWO_OPS)),
+        said(lambda: distributed.share_plan(None, TWO_OPS)),
     ]
 
 
 def another_graph(rank, world):
-    graph = OTHER if rank == world - 1 else GRAPH
-    return said(lambda: distributed.share_plan(lambda: memfit.plan(GRAPH), graph))
+    graph = OTHER if rank == world - 1 else TWO_OPS
+    return said(lambda: distributed.share_plan(lambda: memfit.plan(TWO_OPS), graph))
 
 
 def a_smaller_budget(rank, world):
     budget = 4096 if rank == world - 1 else 12288
-    return said(lambda: distributed.share_plan(lambda: memfit.plan(GRAPH), GRAPH, budget=budget))
+    return said(lambda: distributed.share_plan(lambda: memfit.plan(TWO_OPS), TWO_OPS, budget=budget))
 
 
 def planning_fails(rank, world):
     return [
-        said(lambda: distributed.share_plan(lambda: memfit.plan(GRAPH, budget=100), GRAPH)),
-        said(lambda: distributed.share_plan(lambda: 1 // 0, GRAPH)),
+        said(lambda: distributed.share_plan(lambda: memfit.plan(TWO_OPS, budget=100), TWO_OPS)),
+        said(lambda: distributed.share_plan(lambda: 1 // 0, TWO_OPS)),
     ]
 
 
@@ -94,9 +81,9 @@ def planning_takes_long(rank, world):
 
     def make():
         time.sleep(5)
-        return memfit.plan(GRAPH)
+        return memfit.plan(TWO_OPS)
 
-    return said(lambda: ranks.share_plan(make, GRAPH))
+    return said(lambda: ranks.share_plan(make, TWO_OPS))
 
 
 def refusals(rank, world):
@@ -142,7 +129,7 @@ def a_part_of_the_ranks(rank, world):
     refused = said(
         lambda: distributed.refuse_together(ValueError("no") if rank == world - 1 else None, group=odd)
     )
-    plan = said(lambda: distributed.share_plan(lambda: memfit.plan(GRAPH), GRAPH, group=odd))
+    plan = said(lambda: distributed.share_plan(lambda: memfit.plan(TWO_OPS), TWO_OPS, group=odd))
     return [first, refused, plan]
 
 
@@ -278,8 +265,8 @@ def test_the_smallest_budget_counts(results):
 
 def test_all_have_the_first_ranks_plan(results):
     made, given, as_bytes, none = same(results, "one_plan")
-    assert made == ("returned", memfit.plan(GRAPH, budget="100%").file)
-    assert given == as_bytes == ("returned", memfit.plan(GRAPH).file)
+    assert made == ("returned", memfit.plan(TWO_OPS, budget="100%").file)
+    assert given == as_bytes == ("returned", memfit.plan(TWO_OPS).file)
     assert none[:2] == ("UsageError", "rank 0: the first rank has no plan")
 
 
@@ -299,7 +286,7 @@ def test_what_the_first_rank_can_not_plan_nobody_runs(results):
 
 
 def test_planning_may_take_longer_than_the_timeout(results):
-    assert same(results, "planning_takes_long") == ("returned", memfit.plan(GRAPH).file)
+    assert same(results, "planning_takes_long") == ("returned", memfit.plan(TWO_OPS).file)
 
 
 def test_refusal_is_collective(results):
@@ -366,8 +353,8 @@ def test_a_rank_that_fails_in_a_step_wakes_the_others(scenario, world, tmp_path)
 
 def test_alone_the_calls_do_the_same():
     assert distributed.agree(5) == 5
-    plan = memfit.plan(GRAPH)
-    assert distributed.share_plan(lambda: plan, GRAPH) == plan.file
+    plan = memfit.plan(TWO_OPS)
+    assert distributed.share_plan(lambda: plan, TWO_OPS) == plan.file
     distributed.refuse_together(None)
     with pytest.raises(memfit.UsageError, match="`True` is no budget"):
         distributed.agree(True)

@@ -75,7 +75,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def compare(rank: int, kind: str) -> None:
-    expected = train(kind, 3, None)
     peak = memfit.torch.Budget(1 << 40)
     with peak:
         net, optimizer = make(kind)
@@ -83,6 +82,7 @@ def compare(rank: int, kind: str) -> None:
         net(batch).sum().backward()
         top = peak.stats["peak_bytes"]
         del net, optimizer, batch
+    expected = train(kind, 3, None)
     if kind == "ddp":
         found = train(kind, 3, int(0.95 * top))
     else:
@@ -90,6 +90,56 @@ def compare(rank: int, kind: str) -> None:
         found = train(kind, 3, 2 * top, evict_all=True)
     assert len(expected) == len(found)
     assert all(torch.equal(a, b) for a, b in zip(expected, found))
+
+
+def fit(rank: int, kind: str) -> None:
+    """A fitted step follows the first rank's plan; losses and parameters are those of plain PyTorch."""
+
+    def run(
+        budget: int | None = None, **options: bool
+    ) -> tuple[list[torch.Tensor], memfit.torch.Fitted | None]:
+        net, optimizer = make(kind)
+        torch.manual_seed(10 + rank)
+        batch, labels = torch.randn(512, 32), torch.randint(0, 10, (512,))
+
+        def step(batch: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(batch), labels)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        if budget == 0:
+            return [], memfit.torch.floor(step, batch, labels).share(0.9 if kind == "fsdp" else 0.7)
+        torch.manual_seed(20 + rank)
+        fitted = None if budget is None else memfit.torch.fit(step, budget, **options)
+        losses = [(fitted or step)(batch, labels) for _ in range(5)]
+        return losses + [_plain(parameter).clone() for parameter in net.parameters()], fitted
+
+    _, budget = run(0)
+    expected, _ = run()
+    for check in (None, True):
+        found, fitted = run(budget + sum(value.nbytes for value in expected) + 1000 * rank, check=check)
+        report = fitted.report
+        if check is None:
+            assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+        assert report.identical is check and report.peak_bytes <= report.budget_bytes, report
+        assert report.guided, report
+        plans: list[bytes | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(plans, fitted.plan)
+        # Ten rows are no four shards of one size: those ranks' steps differ.
+        uneven = kind == "fsdp" and dist.get_world_size() == 4
+        assert None not in plans and bool(report.notes) == uneven, report
+        assert uneven or len(set(plans)) == 1
+        fitted.close()
+
+
+def refuse_fit(rank: int, kind: str) -> None:
+    net, optimizer = make(kind)
+    batch = torch.randn(512, 32)
+    fitted = memfit.torch.fit(lambda: net(batch).sum().backward(), 300_000 + 1_000_000 * rank)
+    with pytest.raises(memfit.BudgetError):
+        fitted()
 
 
 def refuse(rank: int, kind: str) -> None:
@@ -104,7 +154,9 @@ def worker(rank: int, world: int, port: int, action: str, kind: str) -> None:
     try:
         globals()[action](rank, kind)
     finally:
-        dist.destroy_process_group()
+        # A rank that refuses leaves its groups.
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def launch(world: int, action: str, kind: str) -> None:
@@ -122,3 +174,13 @@ def test_gradients_and_parameters_are_those_without_memfit(world, kind):
 
 def test_every_rank_refuses_the_smallest_budget():
     launch(2, "refuse", "ddp")
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_fitted_step_follows_the_first_ranks_plan(world, kind):
+    launch(world, "fit", kind)
+
+
+def test_every_rank_refuses_a_step_that_does_not_fit_on_one():
+    launch(2, "refuse_fit", "ddp")

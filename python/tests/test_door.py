@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from small import TWO_OPS
 
 import memfit
 from memfit import _results
@@ -18,53 +19,38 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 CORPUS = ROOT / "corpus" / "graphs"
 RESNET = CORPUS / "resnet50-train-b32.json.zst"
 
-SMALL = {
-    "schema": "memfit-graph/1",
-    "name": "two ops",
-    "values": [
-        {"name": "x", "bytes": 4096, "role": "input"},
-        {"name": "h", "bytes": 8192},
-        {"name": "y", "bytes": 4096, "role": "output"},
-    ],
-    "ops": [
-        {"name": "up", "kind": "matmul", "reads": [0], "writes": [1]},
-        {"name": "down", "kind": "matmul", "reads": [1], "writes": [2]},
-    ],
-    "results": [2],
-}
-
 
 def test_a_graph_is_a_path_or_bytes_or_a_dict(tmp_path):
     path = tmp_path / "two.json"
-    path.write_text(json.dumps(SMALL))
+    path.write_text(json.dumps(TWO_OPS))
     data = path.read_bytes()
     plans = [
-        memfit.plan(graph) for graph in (SMALL, path, str(path), data, bytearray(data), memoryview(data))
+        memfit.plan(graph) for graph in (TWO_OPS, path, str(path), data, bytearray(data), memoryview(data))
     ]
     assert {plan.file for plan in plans} == {plans[0].file}
     assert (plans[0].peak_bytes, plans[0].graph, plans[0].verified) == (12288, "two ops", True)
     assert json.loads(plans[0].file)["schema"] == "memfit-plan/1"
     for plan in (plans[0], plans[0].file):
-        assert memfit.check(plan, SMALL).peak_bytes == 12288
+        assert memfit.check(plan, TWO_OPS).peak_bytes == 12288
     plans[0].save(tmp_path / "plan.json")
-    assert memfit.check(tmp_path / "plan.json", SMALL, budget="12KiB").budget_bytes == 12288
+    assert memfit.check(tmp_path / "plan.json", TWO_OPS, budget="12KiB").budget_bytes == 12288
     assert sorted(file.name for file in tmp_path.iterdir()) == ["plan.json", "two.json"]
 
 
 def test_attributes_are_the_keys_of_the_command_line():
     """`read` refuses a key that no class has, and a missing one: so these fail when the two drift apart."""
-    plan = memfit.plan(SMALL, budget="100%", seed=3)
+    plan = memfit.plan(TWO_OPS, budget="100%", seed=3)
     assert json.loads(plan.to_json())["seed"] == 3
     assert "file" not in json.loads(plan.to_json())
-    found = memfit.explain(SMALL)
+    found = memfit.explain(TWO_OPS)
     assert json.loads(found.to_json())["top"][0]["name"] == found.top[0].name
     assert found.peak_op is not None
     assert found.peak_op.name in ("up", "down")
     assert "what each remedy would give" in repr(found)
-    assert memfit.floor(SMALL).floor_bytes == 12288
-    rows = memfit.compare(SMALL, budget=12288).rows
+    assert memfit.floor(TWO_OPS).floor_bytes == 12288
+    rows = memfit.compare(TWO_OPS, budget=12288).rows
     assert {row.status for row in rows} >= {"fits"}
-    curve = memfit.sweep(SMALL, ["100%", 8192])
+    curve = memfit.sweep(TWO_OPS, ["100%", 8192])
     assert [row.status for row in curve.rows] == ["fits", "infeasible"]
     assert curve.rows[1].proved is True
     names = {(strategy.family, strategy.name) for strategy in memfit.strategies().strategies}
@@ -75,7 +61,7 @@ def test_attributes_are_the_keys_of_the_command_line():
 
 
 def test_results_are_values():
-    first, second = memfit.floor(SMALL), memfit.floor(SMALL)
+    first, second = memfit.floor(TWO_OPS), memfit.floor(TWO_OPS)
     assert first == second
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.floor_bytes = 0
@@ -122,17 +108,17 @@ def test_a_budget_that_is_too_small_says_what_would_do():
         (lambda: memfit.plan(b"\0"), memfit.InputError, "not an ONNX model"),
         (lambda: memfit.plan("no-such-file.json"), memfit.InputError, "can't read `no-such-file.json`"),
         (lambda: memfit.plan(7), memfit.UsageError, "not `int`"),
-        (lambda: memfit.plan(SMALL, budget="much"), memfit.UsageError, "`much` is not a budget"),
-        (lambda: memfit.plan(SMALL, budget=1.5), memfit.UsageError, "`1.5` is not a size"),
-        (lambda: memfit.plan(SMALL, budget=-1), memfit.UsageError, "`-1` is not a budget"),
-        (lambda: memfit.plan(SMALL, strategy="order:much"), memfit.UsageError, "there is no order `much`"),
-        (lambda: memfit.plan(SMALL, strategy="much"), memfit.UsageError, "`much` is not a strategy"),
-        (lambda: memfit.plan(SMALL, device="much"), memfit.UsageError, "there is no device `much`"),
-        (lambda: memfit.plan(SMALL, lanes=65), memfit.UsageError, "`lanes` is 65"),
-        (lambda: memfit.plan(SMALL, time_limit=0), memfit.UsageError, "not a number of seconds"),
-        (lambda: memfit.plan(SMALL, dims={"batch": 2}), memfit.UsageError, "ONNX"),
+        (lambda: memfit.plan(TWO_OPS, budget="much"), memfit.UsageError, "`much` is not a budget"),
+        (lambda: memfit.plan(TWO_OPS, budget=1.5), memfit.UsageError, "`1.5` is not a size"),
+        (lambda: memfit.plan(TWO_OPS, budget=-1), memfit.UsageError, "`-1` is not a budget"),
+        (lambda: memfit.plan(TWO_OPS, strategy="order:much"), memfit.UsageError, "there is no order `much`"),
+        (lambda: memfit.plan(TWO_OPS, strategy="much"), memfit.UsageError, "`much` is not a strategy"),
+        (lambda: memfit.plan(TWO_OPS, device="much"), memfit.UsageError, "there is no device `much`"),
+        (lambda: memfit.plan(TWO_OPS, lanes=65), memfit.UsageError, "`lanes` is 65"),
+        (lambda: memfit.plan(TWO_OPS, time_limit=0), memfit.UsageError, "not a number of seconds"),
+        (lambda: memfit.plan(TWO_OPS, dims={"batch": 2}), memfit.UsageError, "ONNX"),
         (lambda: memfit.place(b"id,size\n"), memfit.InputError, "column `lower` is missing"),
-        (lambda: memfit.check(b"{}", SMALL), memfit.InputError, "schema"),
+        (lambda: memfit.check(b"{}", TWO_OPS), memfit.InputError, "schema"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, kind, message):
@@ -142,17 +128,17 @@ def test_what_makes_no_sense_is_refused(call, kind, message):
 
 
 def test_the_judge_refuses_a_changed_plan():
-    plan = memfit.plan(SMALL)
+    plan = memfit.plan(TWO_OPS)
     with pytest.raises(memfit.OtherGraphError, match="made for another graph"):
         memfit.check(plan, RESNET)
     changed = json.loads(plan.file)
     assert changed["peak_bytes"] == 12288
     changed["peak_bytes"] = 4096
     with pytest.raises(memfit.VerificationError, match="the file claims a peak of 4096") as caught:
-        memfit.check(json.dumps(changed).encode(), SMALL)
+        memfit.check(json.dumps(changed).encode(), TWO_OPS)
     assert caught.value.violations[0]["message"].startswith("the file claims")
     with pytest.raises(memfit.VerificationError):
-        memfit.check(plan, SMALL, budget=4096)
+        memfit.check(plan, TWO_OPS, budget=4096)
 
 
 def test_other_threads_run_while_memfit_thinks():
@@ -180,4 +166,4 @@ def test_an_interrupt_ends_a_long_search():
     with pytest.raises(KeyboardInterrupt):
         memfit.plan(CORPUS / "decoder-7b-train-b1-s2048.json.zst", budget="floor+50%", time_limit=3600)
     timer.join()
-    assert memfit.floor(SMALL).floor_bytes == 12288
+    assert memfit.floor(TWO_OPS).floor_bytes == 12288

@@ -145,11 +145,24 @@ def test_too_small_a_budget_tells_the_floor_and_what_would_do():
     assert error.dominant in str(error) and str(error.least_budget_bytes) in str(error)
     least = error.least_budget_bytes
     del caught, error
-    fitted = memfit.torch.fit(step, least, check=False)
-    for _ in range(3):
+    # What it says would do does, though deciding op by op may find no way there.
+    fitted = memfit.torch.fit(step, least)
+    for _ in range(4):
         fitted(*batch)
-    assert fitted.report.peak_bytes <= least
+    assert fitted.report.peak_bytes <= least and fitted.report.guided and fitted.report.identical
     fitted.close()
+
+
+def test_a_refusal_leaves_all_as_it_was():
+    net, optimizer, step, batch = training()
+    expected = plainly(1, 2)
+    fitted = memfit.torch.fit(step, 400_000)
+    torch.manual_seed(1)
+    with pytest.raises(memfit.BudgetError):
+        fitted(*batch)
+    assert all(parameter.grad is None for parameter in net.parameters()) and not optimizer.state
+    losses = [step(*batch) for _ in range(2)]
+    assert_same(expected, losses + left(net, optimizer))
 
 
 def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_path):

@@ -556,16 +556,10 @@ impl<'a, H: Host> Engine<'a, H> {
         self.allocator = alloc::unlimited(all);
     }
 
-    /// The most bytes there may be.
+    /// What it was made with.
     #[must_use]
-    pub fn budget(&self) -> Bytes {
-        self.settings.budget
-    }
-
-    /// Every range starts at a multiple of this.
-    #[must_use]
-    pub fn align(&self) -> Bytes {
-        self.settings.align
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Where `tensor` is, or was last.

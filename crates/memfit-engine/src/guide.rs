@@ -140,7 +140,7 @@ impl<H: Host> Engine<'_, H> {
         let this = self.state.record(record);
         let alike = op.kind == call.kind
             && op.effect == call.effect
-            && op.workspace == call.workspace
+            && op.workspace >= call.workspace
             && op.writes.len() == this.writes.len()
             && op.reads.len() >= this.reads.len();
         if !alike {

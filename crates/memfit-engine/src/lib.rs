@@ -50,4 +50,5 @@ pub use engine::{Engine, Settings, Stats};
 pub use fault::{Fault, Holding, NoRoom, Why};
 pub use host::{Block, Host, HostError, Run, VirtualHost};
 pub use log::Recorded;
+pub use run::expected;
 pub use state::State;

@@ -418,11 +418,10 @@ impl<H: Host> Engine<'_, H> {
             self.stats.recompute_ns += time;
         }
         this.runs += 1;
-        // What is measured moves what is expected: the first time it replaces it, later by a quarter.
         let before = this.time;
-        if time != before {
-            this.time = if this.runs == 1 { time } else { before - before / 4 + time / 4 };
-            let after = this.time;
+        let after = if this.runs == 1 { time } else { expected(before, time) };
+        if after != before {
+            this.time = after;
             for at in 0..self.state.record(record).writes.len() {
                 let written = self.state.record(record).writes[at];
                 if written != NONE {
@@ -526,5 +525,15 @@ impl<H: Host> Engine<'_, H> {
             self.state.enter_pool(storage);
             self.evictor.entered(&self.state, storage);
         }
+    }
+}
+
+/// What a run is expected to take after one that took `measured`, in ns; `before` is 0 if nothing was known. A machine that is
+/// busy with something else only makes runs longer, so less counts at once, and more by a quarter at most.
+#[must_use]
+pub fn expected(before: u64, measured: u64) -> u64 {
+    match measured.checked_sub(before) {
+        Some(more) if before > 0 => before.saturating_add(more.min(before) / 4),
+        _ => measured,
     }
 }

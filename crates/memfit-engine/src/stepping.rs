@@ -2,15 +2,15 @@
 //! next step that is expected to be the same.
 //!
 //! A host calls [`Stepper::begin`] and [`Stepper::end`] at its step boundaries and otherwise uses the engine as ever.
-//! What a step is, is its [`sequence`]: ops, operands and sizes, without times and without the numbers that tensors
-//! happen to have. A sequence that has been seen as often as [`Options::settled`] says, within the last
+//! What a step is, is its [`sequence`]: ops, operands and sizes, without times and scratch memory, and without the numbers
+//! that tensors happen to have. A sequence that has been seen as often as [`Options::settled`] says, within the last
 //! [`Options::remembered`] ones, is planned at the end of that step. The next step is expected to be what last
 //! followed on the present one, so a program that goes through several paths in turn is guided in each. Whatever
 //! differs falls back to the online policy at the first difference (see [`Engine::guide`]).
 
-use memfit_ir::{Bytes, Digest, Graph};
+use memfit_ir::{Bytes, Digest, Graph, Step};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Settings};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::Recorded;
@@ -40,6 +40,8 @@ pub struct Stepped {
     pub sequence: Digest,
     /// Whether a plan was followed to the end.
     pub guided: bool,
+    /// Whether the sequence has settled, something ran again, and no plan was looked for so far.
+    pub wants_plan: bool,
     /// Whether the sequence was planned at the end of this step.
     pub planned: bool,
     /// Ns in repetitions.
@@ -51,30 +53,39 @@ pub struct Stepped {
 #[derive(Debug)]
 struct Known {
     sequence: Digest,
+    /// How often; a plan from elsewhere may be for a step that has not come yet.
     seen: u32,
     /// What followed on it last.
     next: Option<Digest>,
-    /// Whether a plan was looked for.
-    tried: bool,
-    /// Steps of this sequence that its plan could not be followed in.
+    /// Plans so far.
+    plans: u32,
+    /// Steps of this sequence that the last plan could not be followed in.
     missed: u32,
     plan: Option<Recorded>,
-    predicted_ns: u64,
 }
 
 /// See the head of this module.
 #[derive(Debug, Default)]
 pub struct Stepper {
     options: Options,
-    /// The last one seen first.
+    /// The last one seen or added first.
     known: Vec<Known>,
+    /// The one seen last.
+    last: Option<Digest>,
     /// The sequence whose plan is being followed, and what was recomputed before this step.
     following: Option<Digest>,
     recomputed: u64,
 }
 
-/// Misses after which a plan is thrown away, and the sequence left to the online policy.
+/// Misses after which a plan is thrown away. More may be alive beside the step by then, say losses kept for a plot, so
+/// another plan is made, with room to spare.
 const MOST_MISSED: u32 = 3;
+
+/// Plans after which a sequence is left to the online policy.
+const MOST_PLANS: u32 = 4;
+
+/// The share of the budget that each plan after the first leaves unused more than the one before: one in so many.
+const SPARE: u64 = 128;
 
 impl Stepper {
     /// One that knows no sequence.
@@ -83,13 +94,10 @@ impl Stepper {
         Stepper { options, ..Stepper::default() }
     }
 
-    /// Adds a plan from an earlier run. The first step is expected to be this one.
-    pub fn add(&mut self, plan: Recorded, predicted_ns: u64) {
-        let sequence = sequence(&plan.graph);
-        self.known.retain(|known| known.sequence != sequence);
-        let (seen, next, tried, missed) = (self.options.settled, Some(sequence), true, 0);
-        self.known.insert(0, Known { sequence, seen, next, tried, missed, plan: Some(plan), predicted_ns });
-        self.known.truncate(self.options.remembered.max(1));
+    /// Adds a plan from elsewhere, an earlier run or another rank. The next step is expected to be this one.
+    pub fn add(&mut self, plan: Recorded) {
+        let known = self.know(sequence(&plan.graph));
+        known.take(plan);
     }
 
     /// The plans there are, that of the last sequence first.
@@ -106,7 +114,7 @@ impl Stepper {
         engine.diverge();
         engine.begin_step()?;
         self.recomputed = engine.stats().recompute_ns;
-        let expected = self.known.first().map(|last| last.next.unwrap_or(last.sequence));
+        let expected = self.expected();
         let expected = self.known.iter().find(|known| Some(known.sequence) == expected);
         self.following = None;
         if let Some(Known { plan: Some(plan), sequence, .. }) = expected {
@@ -116,59 +124,140 @@ impl Stepper {
         Ok(())
     }
 
-    /// Ends the step that [`Stepper::begin`] began. A sequence that has settled is planned here; where no plan is
-    /// found the online policy goes on.
+    /// What followed on the last sequence before; or else one that a plan was added for and that is yet to come, as
+    /// the steady state after a first step; or else the same again.
+    fn expected(&self) -> Option<Digest> {
+        let last = self.known.iter().find(|known| Some(known.sequence) == self.last);
+        let to_come = || self.known.iter().find(|known| known.seen == 0).map(|known| known.sequence);
+        last.and_then(|last| last.next).or_else(to_come).or(self.last)
+    }
+
+    /// Ends the step that [`Stepper::begin`] began. A sequence that has settled is planned here.
     ///
     /// # Errors
     ///
     /// As [`Engine::end_step`].
     pub fn end<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<Stepped, Fault> {
+        let (mut stepped, recorded) = self.close(engine)?;
+        if stepped.wants_plan {
+            let effort = self.options.effort;
+            self.settle(recorded, &engine.settings, &effort)?;
+            stepped.planned = true;
+            stepped.predicted_ns = self.known.first().and_then(Known::predicted_ns);
+        }
+        Ok(stepped)
+    }
+
+    /// As [`Stepper::end`], and leaves it to the caller to [settle](Stepper::settle) or [add](Stepper::add) a plan:
+    /// ranks that train together follow one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::end_step`].
+    pub fn close<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(Stepped, Recorded), Fault> {
         let ended = engine.end_step();
         let guided = engine.is_guided();
         engine.diverge();
         let recorded = ended?;
         let recompute_ns = engine.stats().recompute_ns - self.recomputed;
         let sequence = sequence(&recorded.graph);
-        if let Some(last) = self.known.first_mut() {
+        let last = self.last.replace(sequence);
+        if let Some(last) = self.known.iter_mut().find(|known| Some(known.sequence) == last) {
             last.next = Some(sequence);
         }
-        let at = self.known.iter().position(|known| known.sequence == sequence);
-        let mut known = match at {
-            Some(at) => self.known.remove(at),
-            None => {
-                Known { sequence, seen: 0, next: None, tried: false, missed: 0, plan: None, predicted_ns: 0 }
-            }
-        };
+        let missed = self.following == Some(sequence) && !guided;
+        let known = self.know(sequence);
         known.seen = known.seen.saturating_add(1);
-        if self.following == Some(sequence) && !guided {
+        if missed {
             known.missed += 1;
             if known.missed >= MOST_MISSED {
                 known.plan = None;
             }
+        } else if guided {
+            known.missed = 0;
         }
+        let unplanned = known.plan.is_none() && known.plans < MOST_PLANS;
+        let (seen, predicted_ns) = (known.seen, known.predicted_ns());
         // Where nothing ran again there is nothing to gain.
-        let planned = known.seen >= self.options.settled && !known.tried && recompute_ns > 0;
-        if planned {
-            known.tried = true;
-            match offline::plan(&recorded.trace, &engine.settings, &self.options.effort) {
-                Ok(plan) => {
-                    known.predicted_ns = plan.stats.recompute_ns;
-                    known.plan = Some(plan.recorded);
-                }
-                Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => {}
-                Err(fault) => return Err(fault),
-            }
+        let wants_plan = seen >= self.options.settled && unplanned && recompute_ns > 0;
+        let stepped = Stepped { sequence, guided, wants_plan, planned: false, recompute_ns, predicted_ns };
+        Ok((stepped, recorded))
+    }
+
+    /// Plans `recorded`, which ran within `settings`. Where no cheaper way is found it's to be run again as it ran: what
+    /// has fitted once fits again, which can't be said of a policy that sees no more than the present.
+    ///
+    /// # Errors
+    ///
+    /// As [`offline::plan`], except for there being no plan.
+    pub fn settle(&mut self, recorded: Recorded, settings: &Settings, effort: &Effort) -> Result<(), Fault> {
+        let as_it_ran = repeated_ns(&recorded);
+        let times = as_it_ran / recorded.trace.base().time.0.max(1) + 1;
+        let effort = Effort { most_recompute: effort.most_recompute.max(times), ..*effort };
+        let plans = self.know(sequence(&recorded.graph)).plans;
+        let spare = Bytes(settings.budget.0 / SPARE * u64::from(plans));
+        let settings = Settings { budget: settings.budget.saturating_sub(spare), ..settings.clone() };
+        self.plan(&recorded, &settings, &effort)?;
+        let known = self.know(sequence(&recorded.graph));
+        if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
+            known.plan = Some(recorded);
         }
-        let planned = planned && known.plan.is_some();
-        let predicted_ns = known.plan.is_some().then_some(known.predicted_ns);
+        Ok(())
+    }
+
+    /// Looks for a plan for `recorded` within `settings`, and keeps it. False if none was found.
+    ///
+    /// # Errors
+    ///
+    /// As [`offline::plan`], except for there being no plan.
+    pub fn plan(&mut self, recorded: &Recorded, settings: &Settings, effort: &Effort) -> Result<bool, Fault> {
+        let known = self.know(sequence(&recorded.graph));
+        known.plans += 1;
+        match offline::plan(&recorded.trace, settings, effort) {
+            Ok(plan) => {
+                known.take(plan.recorded);
+                Ok(true)
+            }
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What is known of `sequence`, which is the last one to be forgotten from now on.
+    fn know(&mut self, sequence: Digest) -> &mut Known {
+        let known = match self.known.iter().position(|known| known.sequence == sequence) {
+            Some(at) => self.known.remove(at),
+            None => Known { sequence, seen: 0, next: None, plans: 0, missed: 0, plan: None },
+        };
         self.known.insert(0, known);
         self.known.truncate(self.options.remembered.max(1));
-        Ok(Stepped { sequence, guided, planned, recompute_ns, predicted_ns })
+        &mut self.known[0]
     }
 }
 
+impl Known {
+    fn take(&mut self, plan: Recorded) {
+        (self.missed, self.plan) = (0, Some(plan));
+    }
+
+    fn predicted_ns(&self) -> Option<u64> {
+        self.plan.as_ref().map(repeated_ns)
+    }
+}
+
+/// Ns that a program takes for ops that ran before.
+fn repeated_ns(plan: &Recorded) -> u64 {
+    let mut ran = vec![false; plan.graph.op_count()];
+    let again = plan.program.steps.iter().filter_map(|step| match step {
+        Step::Compute(compute) => std::mem::replace(&mut ran[compute.op.index()], true).then_some(compute.op),
+        _ => None,
+    });
+    again.map(|op| plan.graph.op(op).time.unwrap_or_default().0).sum()
+}
+
 /// What the ops of `graph` do to which operands, whatever their times, names and numbers: equal for two steps
-/// exactly if a plan for the one can be followed in the other. Sources count in the order in which ops read them.
+/// exactly if a plan for the one can be followed in the other, given room. Sources count in the order in which ops read
+/// them; what no op touches, and scratch memory, do not count.
 #[must_use]
 pub fn sequence(graph: &Graph) -> Digest {
     let mut hasher = Digest::hasher("memfit step sequence 1");
@@ -176,7 +265,7 @@ pub fn sequence(graph: &Graph) -> Digest {
     let mut next = 0;
     for id in graph.op_ids() {
         let op = graph.op(id);
-        hasher.text(op.kind).text(op.effect.name()).number(op.workspace.0);
+        hasher.text(op.kind).text(op.effect.name());
         for list in [op.reads, op.writes] {
             hasher.number(list.len() as u64);
             for &value in list {
@@ -191,15 +280,8 @@ pub fn sequence(graph: &Graph) -> Digest {
         let places = op.reuses.iter().filter(|pair| pair.must);
         hasher.list(places.flat_map(|pair| [pair.input, pair.output]).map(|value| number[value.index()]));
     }
-    // What no op touches is there all the same.
-    let mut idle: Vec<Bytes> = graph
-        .value_ids()
-        .filter(|value| number[value.index()] == u64::MAX)
-        .map(|value| graph.value(value).size)
-        .collect();
-    idle.sort_unstable();
-    hasher.list(idle.into_iter().map(|size| size.0));
-    let mut results: Vec<u64> = graph.results().iter().map(|value| number[value.index()]).collect();
+    let results = graph.results().iter().map(|value| number[value.index()]);
+    let mut results: Vec<u64> = results.filter(|&number| number != u64::MAX).collect();
     results.sort_unstable();
     hasher.list(results.into_iter());
     hasher.finish()

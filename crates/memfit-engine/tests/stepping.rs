@@ -90,8 +90,33 @@ fn a_plan_of_an_earlier_run_guides_the_first_step() {
     let Recorded { graph, program, layout, .. } = plan.clone();
     let saved = Recorded { graph, program, layout, ..Recorded::default() };
     let mut stepper = Stepper::default();
-    stepper.add(saved, steps[3].recompute_ns);
+    stepper.add(saved);
     let (numbers, again) = train(13 * 1024, &layers, &mut stepper, 512);
     assert_eq!(numbers, free(&layers));
     assert!(again.iter().all(|step| step.guided && step.recompute_ns == steps[3].recompute_ns), "{again:#?}");
+}
+
+/// What is kept from step to step, say losses for a plot, makes no other step of it; when a plan finds no room beside it
+/// any more, another one is made.
+#[test]
+fn what_is_kept_beside_the_steps_makes_no_other_step() {
+    let budget = 13 * 1024;
+    let settings = Settings { align: Bytes(1), ..Settings::new(Bytes(budget)) };
+    let mut engine = Engine::new(Numbers::default(), settings).unwrap();
+    let mut weight = engine.put(KB, Role::Parameter).unwrap();
+    let (mut numbers, mut steps, mut stepper) = (Vec::new(), Vec::new(), Stepper::default());
+    for _ in 0..40 {
+        stepper.begin(&mut engine).unwrap();
+        let (new, number) = step(&mut engine, weight, 12);
+        weight = new;
+        numbers.push(number);
+        engine.put(Bytes(24), Role::Input).unwrap();
+        steps.push(stepper.end(&mut engine).unwrap());
+        assert!(engine.host.most <= budget);
+    }
+    assert_eq!(numbers, free(&[12; 40]));
+    assert!(steps.iter().all(|step| step.sequence == steps[0].sequence));
+    let guided = steps.iter().filter(|step| step.guided).count();
+    assert!((30..40).contains(&guided), "{guided}");
+    assert!((2..=4).contains(&steps.iter().filter(|step| step.planned).count()));
 }

@@ -8,11 +8,11 @@ use memfit_engine::replay::Trace;
 use memfit_engine::{Recorded, Settings};
 use memfit_formats::graph_json;
 use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Limits, Nanos, Step, text};
+use memfit_ir::{Bytes, Graph, Limits, Nanos, Plan, Step, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::Problem;
-use memfit_verify::verify;
+use memfit_verify::{Verified, verify};
 
 use crate::pipeline::{find_placer, place_with};
 use crate::{Device, Failure, Infeasible, check, input};
@@ -43,13 +43,18 @@ pub fn place(recorded: Recorded, align: Bytes) -> Result<(Recorded, Bytes), Fail
     limits.banks[0].capacity = placement.height;
     let recorded = Recorded { layout: Some(layout), ..recorded };
     if let Some(plan) = recorded.plan() {
-        verify(&recorded.graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
-            pass: "evict:planned".to_owned(),
-            rejected,
-            replay: text::print(Some(&limits), Some(&recorded.graph), Some(&plan)),
-        })?;
+        judged(&recorded.graph, &limits, &plan)?;
     }
     Ok((recorded, placement.height))
+}
+
+/// The judge's word on a plan of ours.
+fn judged(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Verified, Failure> {
+    verify(graph, limits, plan.clone()).map_err(|rejected| Failure::Bug {
+        pass: "evict:planned".to_owned(),
+        rejected,
+        replay: text::print(Some(limits), Some(graph), Some(plan)),
+    })
 }
 
 /// Writes `recorded`, which was planned with `settings` for `device`.
@@ -66,11 +71,7 @@ pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result
     };
     let graph = &recorded.graph;
     let limits = Limits { replays_random: true, ..Limits::arena(settings.budget, settings.align) };
-    let verified = verify(graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
-        pass: "evict:planned".to_owned(),
-        rejected,
-        replay: text::print(Some(&limits), Some(graph), Some(&plan)),
-    })?;
+    let verified = judged(graph, &limits, &plan)?;
     let time = plan.program.steps.iter().map(|step| match step {
         Step::Compute(compute) => device.time(&graph.op(compute.op)),
         _ => Nanos::ZERO,
@@ -96,13 +97,13 @@ pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result
     Ok(Saved { profile: graph_json::write(graph), plan })
 }
 
-/// Reads what [`save`] wrote, plain or compressed, and has the judge read it.
+/// Reads what [`save`] wrote, plain or compressed, and has the judge read it. Returns it with the bytes of arena it takes.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] for damaged files, [`Failure::OtherGraph`] if the plan is not for this profile,
 /// [`Failure::Infeasible`] if it was made for more than `budget`, [`Failure::Rejected`] if it is wrong.
-pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<Recorded, Failure> {
+pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<(Recorded, Bytes), Failure> {
     let graph = input::graph(profile, &Default::default())?;
     let (file, verified) = check(plan, &graph, None)?;
     let peak = verified.peak();
@@ -112,5 +113,5 @@ pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<Record
         return Err(Failure::Infeasible(Box::new(infeasible)));
     }
     let trace = Trace::of_graph(&graph, |op| graph.op(op).time.unwrap_or_default());
-    Ok(Recorded { graph, program: file.plan.program, layout: Some(file.plan.layout), trace })
+    Ok((Recorded { graph, program: file.plan.program, layout: Some(file.plan.layout), trace }, peak))
 }

@@ -112,7 +112,7 @@ pub fn replay_recording(
     let effort = Effort { seed: goal.seed, ..Effort::default() };
     let ran = match saved {
         Some(saved) => {
-            let plan = profile::load(&saved.profile, &saved.plan, Some(budget))?;
+            let (plan, _) = profile::load(&saved.profile, &saved.plan, Some(budget))?;
             let ran = replay_guided(&recording.trace, settings.clone(), goal.limit, Some(plan));
             ran.map(|report| (report, None))
         }

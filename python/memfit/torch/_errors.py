@@ -1,13 +1,9 @@
 """Errors of the PyTorch face, and sizes."""
 
-import re
 from typing import Any
 
 import memfit
-
-_UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate("kmgt", start=1):
-    _UNITS |= {f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
+from memfit import _memfit
 
 
 def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
@@ -33,10 +29,7 @@ def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
 
 def parse_bytes(size: int | str) -> int:
     """Bytes of a number, or of a size such as `"8GiB"`, `"500 MB"`."""
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", size) if isinstance(size, str) else None
-    unit = _UNITS.get(match[2].lower()) if match else None
-    if match is None or unit is None or float(match[1]) <= 0:
-        raise ValueError(f"`{size}` is no size\nhint: bytes, or a number with `KiB`, `MB`, `GiB`, ...")
-    return int(float(match[1]) * unit)
+    count = _memfit.parse_bytes(size) if isinstance(size, str) else size
+    if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
+        raise memfit.UsageError(f"`{size}` is not a size", hint="write bytes, or `8GiB`")
+    return count

@@ -9,25 +9,30 @@ print(step.report)
 """
 
 import contextlib
-import copy
-import gc
-import hashlib
-import random
 import statistics
 import time
 import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import torch
 
 import memfit
-import torch
 from memfit.torch._errors import parse_bytes
-from memfit.torch._glue import live_storages
-from memfit.torch.eager import Budget
-from memfit.torch.meter import Meter
+from memfit.torch._glue import storages
 from memfit.torch._report import Floor, Report, memory
+from memfit.torch._state import Expected, State
+from memfit.torch.eager import Budget, is_distributed
+from memfit.torch.meter import Meter
+
+_Files: TypeAlias = tuple[bytes, bytes]
+"""A profile and a plan."""
+_FILES = ("profile.json", "plan.json")
+# Calls that are made again from a plan if op by op there is no way: without the optimizer's state, and with it.
+_PROTECTED = 2
+# Steps after which ranks that found no plan to share stop to look for one.
+_EXCHANGES = 4
 
 
 def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted":
@@ -41,10 +46,16 @@ class Fitted:
     The first call is made twice where `check` says so: once plainly, to know its peak, its time and its results, and then, from
     the same state, within the budget; the results must be the same bits. Tensors, gradients, optimizers and generators
     are put back in between; other state of Python's is not, so leave `check` off where a call takes its batch
-    from an iterator by itself. What the plain run takes on the device is outside the budget.
+    from an iterator by itself. What the plain run takes on the device, and a copy in host memory of what was there before, is
+    outside the budget.
 
     The step is recorded by the first call within the budget and planned after it; later calls follow the plan, and go on without
-    it from the first op that differs. Between the calls there is no budget, and no overhead.
+    it from the first op that differs. Where one of the first two calls finds no way, deciding op by op, `check` has it planned
+    from a recording without a budget, and made again. Between the calls there is no budget, and no overhead.
+
+    With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan, after each
+    one's judge has read it; ranks whose steps differ have their own. What fails on one fails on all. `check` is off there unless asked for: DDP lays out its buckets
+    anew after its first step, so a training whose first step is made twice has other last bits.
 
     `load` is a folder that `save` wrote in an earlier run. `report` says what was predicted and measured.
     """
@@ -56,7 +67,7 @@ class Fitted:
         *,
         device: str | torch.device | None = None,
         evictor: str = "best",
-        check: bool = True,
+        check: bool | None = None,
         load: str | Path | None = None,
     ) -> None:
         self.step = step
@@ -69,30 +80,54 @@ class Fitted:
         self._times: list[float] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        device, report = self._budget.device, self.report
-        plain = None
-        if self._calls == 0:
-            self.report.device = str(device)
-            if self._check:
-                plain = self._run_plainly(args, kwargs)
-        if self._budget._native is None:
-            self._open()
-        native = self._budget._native
-        for value in _tensors((args, kwargs)):
-            if value.device.type == device.type:
-                native.adopt(value.untyped_storage())
-        try:
-            return self._call(native, args, kwargs, plain)
-        except memfit.BudgetError as error:
-            if self._check:
-                self.close()
-                # What the step that failed still holds is none of its floor.
-                traceback.clear_frames(error.__traceback__)
-                self._explain(error, args, kwargs)
-            raise
+        self.report.device = str(self._budget.device)
+        alone = not is_distributed()
+        check = alone if self._check is None else self._check
+        if self._calls >= _PROTECTED or not check:
+            return self._call(args, kwargs)
+        with State(self._budget.device) as state:
+            plain = self._run_plainly(state, args, kwargs) if self._calls == 0 else None
+            try:
+                return self._call(args, kwargs, plain)
+            except memfit.BudgetError as error:
+                if not alone:
+                    raise  # The process groups are gone with it.
+                refusal = self._undo(error, state)
+            planned = self._plan_ahead(state, args, kwargs)
+            if planned is not None:
+                try:
+                    self._open(planned)
+                    return self._call(args, kwargs, plain)
+                except memfit.BudgetError as error:
+                    refusal = self._undo(error, state)
+            self._explain(refusal, state, args, kwargs)
+            raise refusal
 
-    def _call(self, native: Any, args: Any, kwargs: Any, plain: "_Expected | None") -> Any:
+    def _undo(self, error: memfit.BudgetError, state: State) -> memfit.BudgetError:
+        self.close()
+        # What the step that failed still holds is none of its floor.
+        traceback.clear_frames(error.__traceback__)
+        state.put_back()
+        return error
+
+    def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> _Files | None:
+        """Profile and plan of the step from a recording without a budget, if there is a plan."""
+        try:
+            with _recording(self.step, args, kwargs, self._budget.device) as (native, _):
+                return native.save() if native.plan_step(self.budget) else None
+        except torch.OutOfMemoryError:
+            return None
+        finally:
+            state.put_back()
+
+    def _call(self, args: Any, kwargs: Any, plain: Expected | None = None) -> Any:
         device, report = self._budget.device, self.report
+        if self._budget._native is None:
+            self._open(self._load and tuple((self._load / name).read_bytes() for name in _FILES))
+        native = self._budget._native
+        for storage in storages((args, kwargs)):
+            if storage.device.type == device.type:
+                native.adopt(storage)
         # The first call learns how much scratch memory each op takes, which the meter would hide.
         metered = self._calls in (1, 2)
         meter = Meter(device) if metered else contextlib.nullcontext()
@@ -122,7 +157,7 @@ class Fitted:
         before = native.stats()
         self._budget._activate()
         try:
-            result = self.step(*args, **kwargs)
+            result = self._run(args, kwargs)
         except BaseException:
             self._budget._deactivate()
             with torch._C._DisableTorchDispatch():
@@ -131,69 +166,118 @@ class Fitted:
         self._budget._deactivate()
         with torch._C._DisableTorchDispatch():
             stepped = native.end_step()
+            if is_distributed():
+                self._share_plan(native, stepped)
+            elif stepped["wants_plan"]:
+                native.plan_step()
         after = native.stats()
         self.report.peak_bytes = after["peak_bytes"]
         self.report.guided = stepped["guided"]
         self.report.recompute_seconds = stepped["recompute_ns"] / 1e9
         if stepped["predicted_ns"] is not None:
             self.report.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
-        self.report.arena_bytes = stepped["arena_bytes"]
+        self.report.arena_bytes = native.arena_bytes()
         self.report.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
         return result
 
-    def _open(self) -> None:
-        self._budget._open()
-        if self._load is not None:
-            profile, plan = (
-                (self._load / "profile.json").read_bytes(),
-                (self._load / "plan.json").read_bytes(),
-            )
-            self._budget._native.load(profile, plan)
+    def _run(self, args: Any, kwargs: Any) -> Any:
+        """The step; a rank that fails wakes those that wait for it."""
+        if not is_distributed():
+            return self.step(*args, **kwargs)
+        from memfit.torch import distributed
 
-    def _explain(self, error: memfit.BudgetError, args: Any, kwargs: Any) -> None:
+        with distributed.step():
+            return self.step(*args, **kwargs)
+
+    def _share_plan(self, native: Any, stepped: dict[str, Any]) -> None:
+        """The first rank's plan becomes everyone's. Ranks whose steps differ, by uneven shards say, plan for themselves."""
+        from memfit.torch import distributed
+
+        if self._exchanges == 0:
+            return
+        ranks = distributed.ranks()
+        said = ranks.gather((stepped["sequence"], stepped["wants_plan"], stepped["guided"]))
+        sequences, wanting, guided = map(set, zip(*said))
+        self._exchanges = 0 if guided == {True} else self._exchanges - 1
+        self.report.notes = ["the ranks' steps differ: each has its own plan"] if len(sequences) > 1 else []
+        if len(sequences) > 1:
+            if stepped["wants_plan"]:
+                native.plan_step()
+        elif True in wanting:
+            files = ranks.from_first(lambda: native.save() if native.plan_step() else None)
+            if files is not None:
+                with ranks.together():
+                    # The step is this rank's own: the plan is for the same calls, and the judge has read it.
+                    if ranks.rank > 0 and native.load(*files) != stepped["sequence"]:
+                        raise memfit.RankError("the plan is not for the step that it was made for")
+                ranks.same(b"".join(files), "plans")
+
+    def _open(self, planned: _Files | None) -> None:
+        self._budget._open()
+        self.report.budget_bytes = self._budget.budget
+        self._exchanges = _EXCHANGES
+        if planned is not None:
+            self._budget._native.load(*planned)
+
+    def _explain(self, error: memfit.BudgetError, state: State, args: Any, kwargs: Any) -> None:
         """Completes `error` by the floor and the least budget that is known to do, from a run without a budget."""
-        with _State(self._budget.device):
-            try:
-                told = _floor(self.step, args, kwargs, self._budget.device, least=True)
-            except torch.OutOfMemoryError:
-                return
+        try:
+            with _recording(self.step, args, kwargs, self._budget.device) as (native, told):
+                least = native.least_budget(told.floor_bytes)
+        except torch.OutOfMemoryError:
+            return
+        finally:
+            state.put_back()
         error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
-        error.least_budget_bytes = told.least_budget_bytes
+        error.least_budget_bytes = least
         error.proved = self.budget < told.floor_bytes
         error.hint = (
             f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step (parameters, "
             f"gradients, optimizer state, inputs) and {memory(told.largest_bytes)} for `{told.largest_op}`; "
-            f"`budget={told.least_budget_bytes}` ({memory(told.least_budget_bytes)}) would do"
+        )
+        error.hint += (
+            f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
         )
 
-    def _run_plainly(self, args: Any, kwargs: Any) -> "_Expected | None":
-        """The step as it is, from a state that is put back."""
-        device = self._budget.device
-        with _State(device) as state:
-            meter = Meter(device)
+    def _run_plainly(self, state: State, args: Any, kwargs: Any) -> Expected | None:
+        """The step as it is; what it started from is put back."""
+        meter = Meter(self._budget.device)
+        try:
+            if is_distributed():
+                # DDP's buckets are laid out for good by its first step.
+                self._run(args, kwargs)
+                state.put_back()
             started = time.perf_counter()
-            try:
-                with meter:
-                    result = self.step(*args, **kwargs)
-            except torch.OutOfMemoryError:
-                return None
+            with meter:
+                result = self._run(args, kwargs)
             self.report.base_time_seconds = time.perf_counter() - started
-            self.report.base_peak_bytes = meter.peak_bytes - state.bytes
-            expected = state.expect(result)
-            del result
-        return expected
+            self.report.base_peak_bytes = meter.peak_bytes
+            return state.expect(result)
+        except torch.OutOfMemoryError:
+            return None
+        finally:
+            result = None
+            state.put_back()
+
+    @property
+    def plan(self) -> bytes | None:
+        """The plan file of the step that was planned last, if there is one."""
+        saved = self._saved()
+        return saved and saved[1]
+
+    def _saved(self) -> _Files | None:
+        return None if self._budget._native is None else self._budget._native.save()
 
     def save(self, folder: str | Path) -> None:
         """Writes the last planned step and its plan to `folder`, for `load` in the next run."""
-        native = self._budget._native
-        saved = native.save() if native is not None else None
+        saved = self._saved()
         if saved is None:
             raise RuntimeError(
                 "there is no plan yet\nhint: a plan is made after a step in which something was recomputed"
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in zip(("profile.json", "plan.json"), saved):
+        for name, content in zip(_FILES, saved):
             (folder / name).write_bytes(content)
 
     def close(self) -> None:
@@ -215,10 +299,15 @@ def floor(
 
     The step is called twice, for real: once so that gradients and the optimizer's state are there, and once to look.
     """
-    return _floor(step, args, kwargs, device)
+    with _recording(step, args, kwargs, device) as (_, told):
+        return told
 
 
-def _floor(step: Callable[..., Any], args: Any, kwargs: Any, device: Any, least: bool = False) -> Floor:
+@contextlib.contextmanager
+def _recording(
+    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None
+) -> Iterator[tuple[Any, Floor]]:
+    """Calls a step twice without a limit, the second time recorded: the native half, which can plan it, and the floor."""
     with Budget(1 << 62, device=device) as budget:
         native = budget._native
         step(*args, **kwargs)
@@ -229,115 +318,8 @@ def _floor(step: Callable[..., Any], args: Any, kwargs: Any, device: Any, least:
         with torch._C._DisableTorchDispatch():
             persistent, largest, op = native.floor()
             del result
-            fewest = native.least_budget(persistent + largest) if least else None
-            native.abandon_step()
-            peak = native.stats()["peak_bytes"]
-    return Floor(persistent, largest, op, peak, fewest)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
-            yield from _tensors(element)
-
-
-class _Expected:
-    """What a step should leave behind: results, contents of what was there before, gradients, optimizer state."""
-
-    def __init__(self, state: "_State", result: Any) -> None:
-        self._storages = [(weakref.ref(storage), _digest(storage)) for storage, _ in state.storages]
-        self._leaves = [(weakref.ref(leaf), _of([leaf.grad])) for leaf, _ in state.gradients]
-        self._optimizers = [
-            (weakref.ref(optimizer), _of(optimizer.state)) for optimizer, _ in state.optimizers
-        ]
-        self._result = _of(result)
-
-    def matches(self, result: Any) -> bool:
-        """Whether the same is there now, as far as it is still there at all."""
-        storages = ((reference(), digest) for reference, digest in self._storages)
-        leaves = ((reference(), digest) for reference, digest in self._leaves)
-        optimizers = ((reference(), digest) for reference, digest in self._optimizers)
-        return (
-            self._result == _of(result)
-            and all(storage is None or _digest(storage) == digest for storage, digest in storages)
-            and all(leaf is None or _of([leaf.grad]) == digest for leaf, digest in leaves)
-            and all(optimizer is None or _of(optimizer.state) == digest for optimizer, digest in optimizers)
-        )
-
-
-def _of(value: Any) -> list[str]:
-    return [_digest(tensor.untyped_storage()) for tensor in _tensors(value)]
-
-
-def _digest(storage: torch.UntypedStorage) -> str:
-    if storage.device.type == "meta":
-        return "meta"
-    content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    # A copy: a storage that NumPy has seen could never be evicted.
-    return hashlib.blake2b(content.cpu().clone().numpy().tobytes(), digest_size=16).hexdigest()
-
-
-class _State:
-    """Tensors, gradients, optimizers and generators as they are now; put back at the end of the block."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.bytes = 0
-
-    def __enter__(self) -> "_State":
-        gc.collect()
-        storages = live_storages(self._device)
-        self.storages = [(storage, storage.clone()) for storage in storages]
-        self.bytes = sum(storage.nbytes() for storage in storages)
-        objects = gc.get_objects()
-        leaves = [thing for thing in objects if _is_leaf(thing)]
-        self.gradients = [(leaf, leaf.grad) for leaf in leaves]
-        optimizers = [thing for thing in objects if issubclass(type(thing), torch.optim.Optimizer)]
-        self.optimizers = [
-            (optimizer, {key: copy.copy(value) for key, value in optimizer.state.items()})
-            for optimizer in optimizers
-        ]
-        self._generators = (random.getstate(), torch.random.get_rng_state(), _cuda_state())
-        return self
-
-    def expect(self, result: Any) -> _Expected:
-        """What is there now, and `result`."""
-        return _Expected(self, result)
-
-    def __exit__(self, *raised: Any) -> None:
-        for leaf, gradient in self.gradients:
-            leaf.grad = gradient
-        for optimizer, state in self.optimizers:
-            optimizer.state.clear()
-            optimizer.state.update(state)
-        with torch.no_grad():
-            for storage, content in self.storages:
-                storage.copy_(content)
-        python, cpu, cuda = self._generators
-        random.setstate(python)
-        torch.random.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
-        # Nothing is held on to: what the step lets go of must go.
-        self.storages.clear()
-        self.gradients.clear()
-        self.optimizers.clear()
-
-
-def _is_leaf(thing: Any) -> bool:
-    try:
-        return issubclass(type(thing), torch.Tensor) and thing.is_leaf and thing.requires_grad
-    except RuntimeError:
-        return False
-
-
-def _cuda_state() -> list[torch.Tensor] | None:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+            native.end_step()
+            yield native, Floor(persistent, largest, op, native.stats()["peak_bytes"])
 
 
 __all__ = ["Fitted", "Floor", "Report", "fit", "floor"]

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit.torch._errors import budget_error
 
 tensor = torch.Tensor
+fake = FakeTensor
 parameter = torch.nn.Parameter
 on_device = "is_cpu"
 """Set by `track`: the attribute of a tensor that is true on the tracked device."""
@@ -143,7 +145,7 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     """Bytes of each storage that the call will make (`None` if only the data can say), of its scratch memory, and whether
     the latter is only a bound. Nothing is computed: the call is made on meta tensors.
     """
-    operands = list(_tensors((args, kwargs)))
+    operands = list(tensors((args, kwargs)))
     read = sum(operand.numel() * operand.element_size() for operand in operands)
     try:
         results = _on_meta(func, args, kwargs or {})
@@ -201,22 +203,36 @@ def _on_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Untyped
         result = func(*map(convert, args), **kwargs)
     known = {id(storage) for storage in storages.values()}
     made: dict[int, torch.UntypedStorage] = {}
-    for value in _tensors(result):
+    for value in tensors(result):
         storage = value.untyped_storage()
         if id(storage) not in known:
             made[id(storage)] = storage
     return list(made.values())
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists, tuples and dictionaries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for element in value:
-            yield from _tensors(element)
+            yield from tensors(element)
     elif isinstance(value, dict):
         for element in value.values():
-            yield from _tensors(element)
+            yield from tensors(element)
+
+
+def storages(value: Any) -> Iterator[torch.UntypedStorage]:
+    """The storages of the tensors in `value`; of a wrapper, as a `DTensor`, those that it wraps."""
+    for tensor in tensors(value):
+        if _is_wrapper(tensor):
+            yield from storages([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]])
+        else:
+            yield tensor.untyped_storage()
+
+
+def _is_wrapper(tensor: torch.Tensor) -> bool:
+    return hasattr(type(tensor), "__tensor_flatten__")
 
 
 def measure(func: Any, args: Any, kwargs: Any) -> tuple[Any, int | None]:
@@ -283,7 +299,10 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
             continue
         try:
             for tensor in (thing, thing.grad if thing.is_leaf else None):
-                if tensor is not None and tensor.device.type == device.type:
+                # A wrapper has no bytes; what it wraps is known by itself.
+                if tensor is None or _is_wrapper(tensor):
+                    continue
+                if tensor.device.type == device.type:
                     storage = tensor.untyped_storage()
                     # A fake tensor says that it is on a device; its storage does not.
                     if storage.device.type == device.type:

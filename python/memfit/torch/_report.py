@@ -3,6 +3,8 @@
 import html
 from dataclasses import dataclass, field
 
+from memfit import _memfit
+
 
 @dataclass
 class Floor:
@@ -15,9 +17,6 @@ class Floor:
     largest_op: str
     peak_bytes: int
     """Most bytes of the step without a budget."""
-    least_budget_bytes: int | None = None
-    """The least budget that a search has found a plan for, where it was asked for."""
-
     @property
     def floor_bytes(self) -> int:
         """No budget below this can do."""
@@ -85,17 +84,8 @@ class Report:
 
 def memory(count: int | None) -> str:
     """Bytes for people."""
-    if count is None:
-        return "unknown"
-    size, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.4g} {unit}" if unit == "B" else f"{size:.2f} {unit}"
+    return "unknown" if count is None else _memfit.show_bytes(count)
 
 
 def _seconds(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"
+    return "unknown" if seconds is None else _memfit.show_nanos(round(1e9 * seconds))

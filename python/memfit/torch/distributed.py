@@ -37,7 +37,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch.distributed as dist
 
@@ -56,6 +56,8 @@ GRACE = 5.0
 """Seconds that the first rank stays for others to find the reason."""
 
 PlanFile: TypeAlias = Plan | bytes
+Made = TypeVar("Made")
+Said = TypeVar("Said")
 
 
 class Ranks:
@@ -87,6 +89,10 @@ class Ranks:
         if len(set(digests)) > 1:
             held = ", ".join(f"rank {rank} `{digest}`" for rank, digest in self._numbered(digests))
             raise RankError(f"the ranks have different {what}: {held}", ranks=self.ranks)
+
+    def gather(self, value: Said) -> list[Said]:
+        """The `value` of each rank, on all, in the order of `ranks`."""
+        return self._verdict(None, value)
 
     def refuse_together(self, error: BaseException | None = None) -> None:
         """Returns if `error` is `None` on all ranks. Else all raise the error of the first that has one."""
@@ -140,7 +146,14 @@ class Ranks:
         `plan`, or what it returns, counts on the first rank; a function is called on a thread of its own.
         Each rank has the plan checked on its own `graph`, within `budget`.
         """
-        file = self._of_first(plan)
+
+        def make() -> bytes:
+            made = plan() if callable(plan) else plan
+            if made is None:
+                raise memfit.UsageError("the first rank has no plan")
+            return made.file if isinstance(made, Plan) else made
+
+        file = self.from_first(make)
         error: Exception | None = None
         try:
             memfit.check(file, graph, budget=budget, dims=dims)
@@ -150,34 +163,30 @@ class Ranks:
         self.same(file, "plans")
         return file
 
-    def _of_first(self, plan: PlanFile | Callable[[], PlanFile] | None) -> bytes:
-        """The first rank's plan file, on all ranks."""
-        made: list[PlanFile | None] = [None]
-        failed: list[Exception | None] = [None]
+    def from_first(self, make: Callable[[], Made]) -> Made:
+        """What `make` returns on the first rank, on all. It's called there, on a thread of its own, and may take long."""
+        made: list[Made] = []
+        failed: list[Exception] = []
 
-        def make() -> None:
+        def work() -> None:
             try:
-                made[0] = plan() if callable(plan) else plan
+                made.append(make())
             except Exception as error:
-                failed[0] = error
+                failed.append(error)
 
         if self.rank == 0:
-            work = threading.Thread(target=make, name="memfit-plan", daemon=True)
-            work.start()
+            thread = threading.Thread(target=work, name="memfit-plan", daemon=True)
+            thread.start()
             at_work = True
             while at_work:
-                work.join(BEAT)
-                at_work = self._from_first(work.is_alive())
-            if made[0] is None and failed[0] is None:
-                failed[0] = memfit.UsageError("the first rank has no plan")
-            result = made[0].file if isinstance(made[0], Plan) else made[0]
+                thread.join(BEAT)
+                at_work = self._from_first(thread.is_alive())
         else:
             while self._from_first(None):
                 pass
-            result = None
-        self.refuse_together(failed[0])
-        file: bytes = self._from_first(result)
-        return file
+        self.refuse_together(failed[0] if failed else None)
+        result: Made = self._from_first(made[0] if made else None)
+        return result
 
     def _numbered(self, values: list[Any]) -> Iterator[tuple[int, Any]]:
         return zip(self.ranks, values, strict=True)
@@ -235,7 +244,7 @@ class Ranks:
 
 def agree(budget: int, *, group: Any = None) -> int:
     """The smallest budget of all ranks, in bytes."""
-    return _ranks(group).agree(budget)
+    return ranks(group).agree(budget)
 
 
 def share_plan(
@@ -247,22 +256,22 @@ def share_plan(
     group: Any = None,
 ) -> bytes:
     """The plan file of the first rank, after every rank's judge has read it: see `Ranks.share_plan`."""
-    return _ranks(group).share_plan(plan, graph, budget=budget, dims=dims)
+    return ranks(group).share_plan(plan, graph, budget=budget, dims=dims)
 
 
 def refuse_together(error: BaseException | None = None, *, group: Any = None) -> None:
     """Returns if `error` is `None` on all ranks. Else all raise the error of the first rank that has one."""
-    _ranks(group).refuse_together(error)
+    ranks(group).refuse_together(error)
 
 
 def together(*, group: Any = None) -> contextlib.AbstractContextManager[None]:
     """A block that fails on all ranks if it fails on one. No rank waits for another within it."""
-    return _ranks(group).together()
+    return ranks(group).together()
 
 
 def step(*, group: Any = None) -> contextlib.AbstractContextManager[None]:
     """A block with collectives of the training in it, which fails on all ranks if it fails on one."""
-    return _ranks(group).step()
+    return ranks(group).step()
 
 
 _KNOWN: weakref.WeakKeyDictionary[Any, Ranks] = weakref.WeakKeyDictionary()
@@ -270,7 +279,8 @@ _KNOWN: weakref.WeakKeyDictionary[Any, Ranks] = weakref.WeakKeyDictionary()
 atexit.register(_KNOWN.clear)
 
 
-def _ranks(group: Any) -> Ranks:
+def ranks(group: Any = None) -> Ranks:
+    """The ranks of `group`, or of all; one rank without `torch.distributed`."""
     if not (dist.is_available() and dist.is_initialized()):
         return Ranks()
     parent = _parent(group)

@@ -72,10 +72,9 @@ class Budget:
         self._last: dict[str, int] | None = None
 
     def __enter__(self) -> "Budget":
-        if _active is not None:
-            raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
+        _check_free()
         self._open()
-        if _is_distributed():
+        if is_distributed():
             from memfit.torch import distributed
 
             # A rank that fails wakes those that wait for it.
@@ -86,7 +85,7 @@ class Budget:
 
     def _open(self) -> None:
         """Makes the engine; everything that is there already counts."""
-        if _is_distributed():
+        if is_distributed():
             from memfit.torch import distributed
 
             self.budget = distributed.agree(self.budget)
@@ -94,13 +93,13 @@ class Budget:
         align = 512 if self.device.type == "cuda" else 1
         # What is known of ops depends on the device, and on whether there are other ranks.
         global _known_for
-        here = (self.device.type, _is_distributed())
+        here = (self.device.type, is_distributed())
         afresh, _known_for = here != _known_for, here
         native = _memfit.Eager(_glue, self.budget, align=align, afresh=afresh, **self._options)
         for storage in live_storages(self.device):
             native.adopt(storage)
         self._native = native
-        if _is_distributed():
+        if is_distributed():
             self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in _leaves()]
         _forks.add(self)
 
@@ -113,8 +112,7 @@ class Budget:
 
     def _activate(self) -> None:
         global _active
-        if _active is not None:
-            raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
+        _check_free()
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
         _patch()
         self._mode.__enter__()
@@ -123,8 +121,7 @@ class Budget:
     def __exit__(self, *raised: Any) -> None:
         if self._native is None or self._mode is None:
             return
-        if self._thread != threading.get_ident():
-            raise RuntimeError("a budget must be ended by the thread that began it")
+        self._check_thread()
         self._busy = True
         try:
             self._deactivate()
@@ -136,6 +133,10 @@ class Budget:
                 self._close()
         finally:
             self._stop_listening()
+
+    def _check_thread(self) -> None:
+        if self._thread != threading.get_ident():
+            raise RuntimeError("a budget must be ended by the thread that began it")
 
     def _listen(self) -> None:
         """From here on an interrupt waits while bytes are moved: half moved, they would be lost."""
@@ -164,8 +165,7 @@ class Budget:
 
     def _deactivate(self) -> None:
         global _active
-        if self._thread != threading.get_ident():
-            raise RuntimeError("a budget must be ended by the thread that began it")
+        self._check_thread()
         self._busy = True
         mode, self._mode, _active = self._mode, None, None
         if mode is not None:
@@ -219,8 +219,14 @@ def _leaves() -> list[torch.Tensor]:
     ]
 
 
-def _is_distributed() -> bool:
+def is_distributed() -> bool:
+    """Whether there are process groups."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _check_free() -> None:
+    if _active is not None:
+        raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
 
 
 _active: Budget | None = None
@@ -238,7 +244,6 @@ class _Enabled(Budget):
 
     def __init__(self, budget: int | str, **options: Any) -> None:
         super().__init__(budget, **options)
-        self._decorates = False
         super().__enter__()
 
     def __enter__(self) -> "Budget":

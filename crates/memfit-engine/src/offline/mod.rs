@@ -32,16 +32,15 @@ pub struct Effort {
     pub evaluations: u64,
     /// For the search.
     pub seed: u64,
+    /// Plans that recompute for longer than this many times the step's own time are not looked for.
+    pub most_recompute: u64,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Effort { tries: 100, evaluations: 10_000_000, seed: 1 }
+        Effort { tries: 100, evaluations: 10_000_000, seed: 1, most_recompute: 2 }
     }
 }
-
-/// Plans that recompute for longer than this many times the step's own time are not looked for.
-const MOST_RECOMPUTE: u64 = 2;
 
 /// A plan for a step, and what it costs.
 #[derive(Clone, Debug)]
@@ -65,8 +64,16 @@ pub struct Planned {
 /// The fault of the most robust policy if none fits.
 pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Planned, Fault> {
     let uses = Uses::of(trace);
-    let mut search =
-        Search { trace, settings, uses: &uses, best: None, first_fault: None, spent: 0, runs: 0 };
+    let mut search = Search {
+        trace,
+        settings,
+        uses: &uses,
+        most_recompute: effort.most_recompute,
+        best: None,
+        first_fault: None,
+        spent: 0,
+        runs: 0,
+    };
     for taste in future::TASTES {
         if search.spent <= 3 * effort.evaluations {
             search.taste(*taste, &[]);
@@ -101,6 +108,7 @@ struct Search<'a> {
     trace: &'a Trace,
     settings: &'a Settings,
     uses: &'a Uses,
+    most_recompute: u64,
     best: Option<Found>,
     first_fault: Option<Fault>,
     spent: u64,
@@ -118,7 +126,7 @@ impl Search<'_> {
     ) -> Option<u64> {
         let least = self.best.as_ref().map_or(u64::MAX, |found| found.stats.recompute_ns);
         // What gets dearer than the best so far may stop there, unless the search wants to know by how much.
-        let patience = Nanos(least.min(self.trace.base().time.0.saturating_mul(MOST_RECOMPUTE)));
+        let patience = Nanos(least.min(self.trace.base().time.0.saturating_mul(self.most_recompute)));
         let settings = Settings {
             regeneration,
             dealloc: Dealloc::EagerEvict,

@@ -174,7 +174,7 @@ impl Inner {
             state: None,
             result: None,
             workspace: None,
-            time: 0,
+            time: known.time,
         });
         let engine_call = Call {
             kind: &op.name,
@@ -217,7 +217,7 @@ impl Inner {
         if let (Some(shape), Some(given)) = (shape, outcome) {
             // Once a kernel may know better than its description; after that its sizes depend on the data.
             let shape = &mut self.ops.table[shape as usize];
-            shape.fresh = Some(given).filter(|_| !shape.corrected);
+            shape.fresh = Some(given.into()).filter(|_| !shape.corrected);
             shape.corrected = true;
         }
         for (&tensor, &at) in made[fresh..].iter().zip(&written) {
@@ -251,26 +251,21 @@ impl Inner {
 
     /// Applies a call; where there is no room, first looks for what the program has given up.
     fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guessed: bool) -> PyResult<()> {
-        let mut looked = false;
-        let mut tries = 0;
+        let mut retries = Retries::default();
         loop {
             let fault = match self.engine.apply(&call, &mut self.made) {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
             let started = self.engine.host.pending.as_ref().is_some_and(|pending| pending.started);
+            let failed = started && matches!(fault, Fault::Host(_));
+            if !failed && self.recover(py, &fault, &mut retries)? {
+                continue;
+            }
             match fault {
-                Fault::NoRoom(_) if !looked => {
-                    looked = true;
-                    self.look_at_all(py)?;
-                }
                 // A bound for scratch memory that is larger than what is there says little.
                 Fault::NoRoom(_) if guessed && call.workspace > Bytes(1 << 12) => {
                     call.workspace = Bytes(call.workspace.0 / 4 * 3);
-                }
-                Fault::Host(_) if !started && tries < 3 && self.drain()? => {
-                    self.engine.host.raised = None;
-                    tries += 1;
                 }
                 fault => return Err(self.fault(py, fault)),
             }
@@ -283,21 +278,30 @@ impl Inner {
         py: Python<'_>,
         work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,
     ) -> PyResult<T> {
-        let (mut looked, mut tries) = (false, 0);
+        let mut retries = Retries::default();
         loop {
             match work(&mut self.engine) {
                 Ok(done) => return Ok(done),
-                Err(Fault::NoRoom(_)) if !looked => {
-                    looked = true;
-                    self.look_at_all(py)?;
-                }
-                Err(Fault::Host(_)) if tries < 3 && self.drain()? => {
-                    self.engine.host.raised = None;
-                    tries += 1;
-                }
+                Err(fault) if self.recover(py, &fault, &mut retries)? => {}
                 Err(fault) => return Err(self.fault(py, fault)),
             }
         }
+    }
+
+    /// After `fault`: true if there may be room now, or what had died is known now, so that another try may do.
+    fn recover(&mut self, py: Python<'_>, fault: &Fault, retries: &mut Retries) -> PyResult<bool> {
+        match fault {
+            Fault::NoRoom(_) if !retries.looked => {
+                retries.looked = true;
+                self.look_at_all(py)?;
+            }
+            Fault::Host(_) if retries.drained < 3 && self.drain()? => {
+                self.engine.host.raised = None;
+                retries.drained += 1;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// The tensor of a storage, which is brought in if it's new, and anew if its size has changed.
@@ -326,12 +330,7 @@ impl Inner {
         role: Role,
     ) -> PyResult<TensorId> {
         let py = storage.py();
-        let mut put = self.engine.put(Bytes(bytes), role);
-        if let Err(Fault::NoRoom(_)) = put {
-            self.look_at_all(py)?;
-            put = self.engine.put(Bytes(bytes), role);
-        }
-        let tensor = put.map_err(|fault| self.fault(py, fault))?;
+        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
         let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
         self.enter(storage, tensor, bytes, exposed || (bytes > 0 && !resizable))?;
         Ok(tensor)
@@ -354,6 +353,21 @@ impl Inner {
         Ok(())
     }
 
+    /// The storages in `result` that are new, with their bytes.
+    fn made_in<'py>(&mut self, result: &Bound<'py, PyAny>) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<u64>)> {
+        self.drain()?;
+        let mut storages = Vec::new();
+        let known = |storage: &Bound<'py, PyAny>| self.known(storage).is_some();
+        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
+        let given = storages.iter().map(size).collect::<PyResult<_>>()?;
+        Ok((storages, given))
+    }
+
+    /// The tensor of a storage that the engine knows.
+    pub(super) fn known(&self, storage: &Bound<'_, PyAny>) -> Option<TensorId> {
+        self.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor)
+    }
+
     /// Books the results of an op that has run, now that their sizes are known.
     fn receive_later<'py>(
         &mut self,
@@ -363,12 +377,7 @@ impl Inner {
         template: Option<Template>,
         call: Call<'_>,
     ) -> PyResult<Option<Vec<u64>>> {
-        self.drain()?;
-        let mut storages = Vec::new();
-        let entries = &self.entries;
-        let known = |storage: &Bound<'py, PyAny>| entries.contains_key(&storage.as_ptr().addr());
-        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
-        let given = storages.iter().map(size).collect::<PyResult<Vec<u64>>>()?;
+        let (storages, given) = self.made_in(result)?;
         let outputs: Vec<Output> = given.iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
         let template = template.map(|template| Template { outputs: outputs.clone(), ..template });
         self.engine.host.pending = Some(Pending {
@@ -408,12 +417,7 @@ impl Inner {
         if sizes.is_some_and(<[u64]>::is_empty) && result.is_none() {
             return Ok(None);
         }
-        self.drain()?;
-        let mut storages = Vec::new();
-        let entries = &self.entries;
-        let known = |storage: &Bound<'py, PyAny>| entries.contains_key(&storage.as_ptr().addr());
-        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
-        let given = storages.iter().map(size).collect::<PyResult<Vec<u64>>>()?;
+        let (storages, given) = self.made_in(result)?;
         if sizes == Some(given.as_slice()) {
             for ((storage, &tensor), bytes) in storages.iter().zip(made).zip(given) {
                 self.enter(storage, tensor, bytes, false)?;
@@ -478,12 +482,7 @@ impl Inner {
     /// Room for the state of a generator, which lives as long as the recipe.
     fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
         let bytes = Bytes(self.engine.host.glue.state_bytes);
-        let mut put = self.engine.put(bytes, Role::Constant);
-        if let Err(Fault::NoRoom(_)) = put {
-            self.look_at_all(py)?;
-            put = self.engine.put(bytes, Role::Constant);
-        }
-        let tensor = put.map_err(|fault| self.fault(py, fault))?;
+        let tensor = self.again(py, |engine| engine.put(bytes, Role::Constant))?;
         if let Some(block) = self.engine.block_of(tensor) {
             *self.engine.host.slot(block.storage) = Slot::default();
         }
@@ -533,6 +532,13 @@ impl Inner {
         }
         outcome
     }
+}
+
+/// What has been tried against faults already.
+#[derive(Default)]
+struct Retries {
+    looked: bool,
+    drained: u32,
 }
 
 /// A call whose arguments have been walked over.

@@ -34,6 +34,7 @@ pub(super) struct Eager {
     within: AtomicUsize,
     /// What plain tensors have in the place of a way of their own.
     no_dispatch: Py<PyAny>,
+    fake: Py<PyAny>,
     /// Whether an interrupt waits for the end of a call.
     interrupted: AtomicBool,
     /// Whether this process has inherited the engine from the one that made it.
@@ -107,6 +108,7 @@ impl Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
             no_dispatch: glue.getattr("tensor")?.getattr("__torch_dispatch__")?.unbind(),
+            fake: glue.getattr("fake")?.unbind(),
             interrupted: AtomicBool::new(false),
             forked: AtomicBool::new(false),
         })
@@ -125,6 +127,10 @@ impl Eager {
         let py = func.py();
         // A subclass with a way of its own has it first; the plain tensors in it come back here.
         for kind in types.iter_borrowed() {
+            // Fake ones have no bytes, and their mode is at work on them below.
+            if kind.is(&self.fake) {
+                return func.call(args.clone(), kwargs);
+            }
             if !kind.getattr(pyo3::intern!(py, "__torch_dispatch__"))?.is(&self.no_dispatch) {
                 return Ok(py.NotImplemented().into_bound(py));
             }
@@ -163,7 +169,7 @@ impl Eager {
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+        let Some(tensor) = inner.known(storage) else {
             return Ok(false);
         };
         inner.engine.drop(tensor).map_err(|fault| inner.fault(py, fault))
@@ -183,7 +189,7 @@ impl Eager {
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+        let Some(tensor) = inner.known(storage) else {
             return Err(PyValueError::new_err("the tensor is not pinned"));
         };
         inner.engine.unpin(tensor).map_err(|_| PyValueError::new_err("the tensor is not pinned"))
@@ -213,7 +219,7 @@ impl Eager {
     fn adopt(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
         let mut within = self.enter(storage.py())?;
         let inner = within.inner()?;
-        if inner.entries.contains_key(&storage.as_ptr().addr()) {
+        if inner.known(storage).is_some() {
             return Ok(false);
         }
         inner.source(storage).map(|_| true)
@@ -224,7 +230,7 @@ impl Eager {
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        let Some(tensor) = inner.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor) else {
+        let Some(tensor) = inner.known(storage) else {
             return Ok(());
         };
         inner.again(py, |engine| engine.keep_resident(tensor))
@@ -234,8 +240,7 @@ impl Eager {
     fn is_resident(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
         let mut within = self.enter(storage.py())?;
         let inner = within.inner()?;
-        let entry = inner.entries.get(&storage.as_ptr().addr());
-        Ok(entry.is_none_or(|entry| inner.engine.is_resident(entry.tensor)))
+        Ok(inner.known(storage).is_none_or(|tensor| inner.engine.is_resident(tensor)))
     }
 
     /// A step begins: see `memfit.torch.fit`.
@@ -243,12 +248,18 @@ impl Eager {
         self.enter(py)?.inner()?.begin_step(py)
     }
 
-    /// A step ends: whether it was guided, whether it was planned, ns in repetitions, ns foreseen, bytes of arena.
+    /// A step ends: which it was, whether it was guided, whether a plan is wanted, ns in repetitions, ns foreseen.
     fn end_step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.enter(py)?.inner()?.end_step(py)
     }
 
-    /// A step ends, and the least budget that would do for it is looked for, from `floor` up.
+    /// Looks for a plan for the step that ended last, within `budget` or else the engine's own; whether there is one.
+    #[pyo3(signature = (budget = None))]
+    fn plan_step(&self, py: Python<'_>, budget: Option<u64>) -> PyResult<bool> {
+        self.enter(py)?.inner()?.plan_step(py, budget)
+    }
+
+    /// The least budget that would do for the step that ended last, from `floor` up.
     fn least_budget(&self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
         self.enter(py)?.inner()?.least_budget(py, floor)
     }
@@ -258,19 +269,19 @@ impl Eager {
         self.enter(py)?.inner()?.abandon_step(py)
     }
 
+    /// Bytes of arena that the last plan takes once it is placed; none if there is no plan.
+    fn arena_bytes(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        Ok(self.enter(py)?.inner()?.arena_bytes())
+    }
+
     /// Profile and plan of the last step that was planned, as files.
     fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
         self.enter(py)?.inner()?.save(py)
     }
 
-    /// Takes over what `save` gave.
-    fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8]) -> PyResult<()> {
+    /// Takes over what `save` gave, here or elsewhere; which step it is for.
+    fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8]) -> PyResult<String> {
         self.enter(py)?.inner()?.load(py, profile, plan)
-    }
-
-    /// Bytes of the budget.
-    fn budget(&self, py: Python<'_>) -> PyResult<u64> {
-        Ok(self.enter(py)?.inner()?.budget().0)
     }
 
     /// From now on notes what each op touches.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use memfit::engine::{Block, Host, HostError, Output, Run, TensorId};
+use memfit::engine::{Block, Host, HostError, Output, Run, TensorId, expected};
 use memfit::ir::Nanos;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -46,6 +46,7 @@ pub(super) struct Pending {
     /// What it gave; if it is there already, the call has been made, and only its recipe is kept.
     pub(super) result: Option<Py<PyAny>>,
     pub(super) workspace: Option<u64>,
+    /// Ns that calls of this shape take, or 0 if it is the first; then what this one is taken to have taken.
     pub(super) time: u64,
 }
 
@@ -126,11 +127,10 @@ impl Torch {
         } else {
             func.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)))?
         };
-        let time = self.now().saturating_sub(start).max(1);
-        pending.time = time;
+        pending.time = expected(pending.time, self.now().saturating_sub(start).max(1));
         pending.result = Some(result);
         self.remember(py, number, pending)?;
-        Ok(Nanos(time))
+        Ok(Nanos(pending.time))
     }
 
     /// Keeps what is needed to make the call again.

@@ -109,7 +109,7 @@ impl Op {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shape {
     /// Bytes of each storage it makes, in the order of its results; `None` if they depend on the data.
-    pub(super) fresh: Option<Vec<u64>>,
+    pub(super) fresh: Option<Arc<[u64]>>,
     /// Scratch bytes.
     pub(super) workspace: u64,
     /// Whether the scratch bytes are only a bound.
@@ -123,7 +123,7 @@ pub(super) struct Shape {
 impl Shape {
     /// That of an op without results.
     pub(super) fn nothing() -> Shape {
-        Shape { fresh: Some(Vec::new()), ..Shape::default() }
+        Shape { fresh: Some(Arc::default()), ..Shape::default() }
     }
 }
 
@@ -175,7 +175,7 @@ impl Ops {
         let told = glue.infer.bind(args.py()).call1((&op.func, args, kwargs))?;
         let (fresh, workspace, guessed): (Option<Vec<u64>>, u64, bool) = told.extract()?;
         let number = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
-        self.table.push(Shape { fresh, workspace, guessed, ..Shape::default() });
+        self.table.push(Shape { fresh: fresh.map(Arc::from), workspace, guessed, ..Shape::default() });
         self.shapes.insert(key.into(), number);
         Ok(number)
     }

@@ -2,7 +2,7 @@
 
 use memfit::Bytes;
 use memfit::engine::offline::{self, Effort};
-use memfit::engine::{Fault, Settings, stepping};
+use memfit::engine::{Fault, Recorded, Settings, stepping};
 use memfit::input;
 use memfit::profile::{self, Saved};
 use pyo3::prelude::*;
@@ -16,15 +16,23 @@ pub(super) struct Steps {
     stepper: stepping::Stepper,
     /// Bytes of arena that the last plan takes once it is placed, and how it was judged.
     arena: Option<u64>,
+    /// The step that ended last.
+    last: Option<Recorded>,
     open: bool,
 }
 
 impl Default for Steps {
     fn default() -> Self {
         let options = stepping::Options { settled: 1, ..stepping::Options::default() };
-        Steps { stepper: stepping::Stepper::new(options), arena: None, open: false }
+        Steps { stepper: stepping::Stepper::new(options), arena: None, last: None, open: false }
     }
 }
+
+/// Budgets between floor and peak that are tried before the search for the least one goes into detail.
+const RUNGS: u64 = 24;
+
+/// Step times that recomputation may take where it's that or nothing.
+const ANY: u64 = 100;
 
 impl Inner {
     /// What is alive is what the step starts from; if a plan is expected to fit, it is followed.
@@ -35,53 +43,69 @@ impl Inner {
         self.steps.stepper = stepper;
         begun.map_err(|fault| self.fault(py, fault))?;
         self.steps.open = true;
+        self.steps.last = None;
         Ok(())
     }
 
-    /// Brings back what is alive; plans the step if it was not known and something had to run again.
+    /// Brings back what is alive. What is told says whether a plan is wanted; making one is [`Inner::plan_step`].
     pub(super) fn end_step<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_at_all(py)?;
         self.steps.open = false;
         let mut stepper = std::mem::take(&mut self.steps.stepper);
-        let ended = stepper.end(&mut self.engine);
+        let ended = stepper.close(&mut self.engine);
         self.steps.stepper = stepper;
-        let stepped = ended.map_err(|fault| self.fault(py, fault))?;
-        if stepped.planned
-            && let Some(plan) = self.steps.stepper.plans().next()
-        {
-            let placed = profile::place(plan.clone(), self.engine.align());
-            let (_, arena) = placed.map_err(|failure| raise(py, &failure))?;
-            self.steps.arena = Some(arena.0);
-        }
+        let (stepped, recorded) = ended.map_err(|fault| self.fault(py, fault))?;
+        self.steps.last = Some(recorded);
         let told = PyDict::new(py);
+        told.set_item("sequence", stepped.sequence.to_string())?;
         told.set_item("guided", stepped.guided)?;
-        told.set_item("planned", stepped.planned)?;
+        told.set_item("wants_plan", stepped.wants_plan)?;
         told.set_item("recompute_ns", stepped.recompute_ns)?;
         told.set_item("predicted_ns", stepped.predicted_ns)?;
-        told.set_item("arena_bytes", self.steps.arena)?;
         Ok(told)
     }
 
-    /// The least budget, from `floor` up, that a plan was found for, to one part in 64; `None` if none was.
-    pub(super) fn least_budget(&mut self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
-        self.look_at_all(py)?;
-        self.steps.open = false;
-        let peak = self.engine.stats().peak.0;
-        let recorded = self.engine.end_step().map_err(|fault| self.fault(py, fault))?;
-        let effort = Effort { tries: 0, ..Effort::default() };
-        let fits = |budget: u64| {
-            let settings = Settings {
-                budget: Bytes(budget),
-                align: self.engine.align(),
-                allocator: "ideal".to_owned(),
-                ..Settings::new(Bytes(budget))
-            };
-            offline::plan(&recorded.trace, &settings, &effort).is_ok()
-        };
-        let (mut low, mut high) = (floor, peak.max(floor));
-        if !fits(high) {
-            return Ok(None);
+    /// Plans the step that ended last: for the budget that it ran in, or else for `budget`. False if there is no plan.
+    pub(super) fn plan_step(&mut self, py: Python<'_>, budget: Option<u64>) -> PyResult<bool> {
+        let Some(recorded) = self.steps.last.take() else { return Ok(false) };
+        let settings = self.engine.settings().clone();
+        let mut stepper = std::mem::take(&mut self.steps.stepper);
+        let planned = py.detach(|| match budget {
+            None => stepper.settle(recorded, &settings, &Effort::default()).map(|()| true),
+            Some(budget) => {
+                let settings = Settings { budget: Bytes(budget), ..settings };
+                stepper.plan(&recorded, &settings, &Effort { most_recompute: ANY, ..Effort::default() })
+            }
+        });
+        self.steps.stepper = stepper;
+        let planned = planned.map_err(|fault| self.fault(py, fault))?;
+        if planned && let Some(plan) = self.steps.stepper.plans().next() {
+            let placed = profile::place(plan.clone(), self.engine.settings().align);
+            let (_, arena) = placed.map_err(|failure| raise(py, &failure))?;
+            self.steps.arena = Some(arena.0);
         }
+        Ok(planned)
+    }
+
+    /// The least budget, from `floor` up, that a plan was found for, to one part in 64; `None` if none was. It's for the
+    /// step that ended last.
+    pub(super) fn least_budget(&mut self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
+        let Some(recorded) = &self.steps.last else { return Ok(None) };
+        let peak = self.engine.stats().peak.0;
+        let effort = Effort { tries: 0, most_recompute: ANY, ..Effort::default() };
+        let fits = |budget: u64| {
+            let settings = Settings { budget: Bytes(budget), ..self.engine.settings().clone() };
+            py.detach(|| offline::plan(&recorded.trace, &settings, &effort).is_ok())
+        };
+        // Budgets between two that fit need not fit, so the first of many is looked for before its edge is.
+        let most = peak.max(floor);
+        let rung = |k: u64| floor + (most - floor) / RUNGS * k;
+        let Some(first) =
+            (0..RUNGS).find(|&k| fits(rung(k))).map(rung).or_else(|| fits(most).then_some(most))
+        else {
+            return Ok(None);
+        };
+        let (mut low, mut high) = (first.saturating_sub((most - floor) / RUNGS).max(floor), first);
         while high - low > (high / 64).max(1) {
             let middle = low + (high - low) / 2;
             if fits(middle) {
@@ -106,10 +130,14 @@ impl Inner {
         Ok(())
     }
 
+    pub(super) fn arena_bytes(&self) -> Option<u64> {
+        self.steps.arena
+    }
+
     /// The last plan and the step it is for, as files; none if there is no plan.
     pub(super) fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
         let Some(plan) = self.steps.stepper.plans().next() else { return Ok(None) };
-        let align = self.engine.align();
+        let align = self.engine.settings().align;
         let failed = |failure: memfit::Failure| raise(py, &failure);
         let (placed, arena) = profile::place(plan.clone(), align).map_err(failed)?;
         let settings = Settings { align, ..Settings::new(arena) };
@@ -118,17 +146,16 @@ impl Inner {
         Ok(Some((profile, plan)))
     }
 
-    /// Takes over a plan that an earlier run has saved, after the judge has read it.
-    pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<()> {
+    /// Takes over a plan that an earlier run or another rank has made, after the judge has read it.
+    /// Which step it is for is returned, as [`stepping::sequence`] has it.
+    pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
         let loaded = profile::load(step, plan, None);
-        let mut recorded = loaded.map_err(|failure| raise(py, &failure))?;
+        let (mut recorded, arena) = loaded.map_err(|failure| raise(py, &failure))?;
+        self.steps.arena = Some(arena.0);
         // PyTorch's allocator has addresses of its own.
         recorded.layout = None;
-        self.steps.stepper.add(recorded, 0);
-        Ok(())
-    }
-
-    pub(super) fn budget(&self) -> Bytes {
-        self.engine.budget()
+        let sequence = stepping::sequence(&recorded.graph);
+        self.steps.stepper.add(recorded);
+        Ok(sequence.to_string())
     }
 }
