@@ -13,6 +13,7 @@ use crate::host::{Block, Host};
 use crate::log::Log;
 use crate::run::Scratch;
 use crate::state::{NONE, Record, State, next_index};
+use crate::table::emptied;
 
 /// How an engine works.
 #[derive(Clone, Debug)]
@@ -175,6 +176,13 @@ impl<'a, H: Host> Engine<'a, H> {
         Stats { evaluations: self.evictor.evaluations(), ..self.stats }
     }
 
+    /// Bytes of the engine's own tables: what it takes to know how everything is made. They are used again, and not given
+    /// back, so this is also the most they have taken.
+    #[must_use]
+    pub fn table_bytes(&self) -> Bytes {
+        Bytes((self.state.bytes() + self.evictor.bytes()) as u64)
+    }
+
     /// Says what `tensor` is to the steps that begin from now on.
     ///
     /// # Errors
@@ -318,14 +326,9 @@ impl<'a, H: Host> Engine<'a, H> {
         let record = self.state.new_record();
         let number = self.stats.calls;
         let this = &mut self.state.records[record as usize];
-        let (mut reads, mut writes, mut outputs) = (
-            std::mem::take(&mut this.reads),
-            std::mem::take(&mut this.writes),
-            std::mem::take(&mut this.outputs),
-        );
-        reads.clear();
-        writes.clear();
-        outputs.clear();
+        let mut reads = emptied(std::mem::take(&mut this.reads), call.reads.len());
+        let writes = emptied(std::mem::take(&mut this.writes), call.outputs.len());
+        let mut outputs = emptied(std::mem::take(&mut this.outputs), call.outputs.len());
         reads.extend(call.reads.iter().map(|tensor| tensor.0));
         outputs.extend_from_slice(call.outputs);
         *this = Record {

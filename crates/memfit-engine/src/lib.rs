@@ -44,6 +44,7 @@ mod run;
 mod snapshots;
 mod state;
 pub mod stepping;
+mod table;
 
 pub use call::{Call, Dealloc, Fate, Output, Regeneration, TensorId};
 pub use engine::{Engine, Settings, Stats};

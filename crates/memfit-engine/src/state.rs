@@ -3,6 +3,7 @@
 use memfit_ir::{Bytes, Effect, Role};
 
 use crate::call::Output;
+use crate::table::{Table, emptied, push};
 
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -104,9 +105,9 @@ impl Record {
 /// All tables.
 #[derive(Clone, Debug)]
 pub struct State {
-    pub(crate) tensors: Vec<Tensor>,
-    pub(crate) storages: Vec<Storage>,
-    pub(crate) records: Vec<Record>,
+    pub(crate) tensors: Table<Tensor>,
+    pub(crate) storages: Table<Storage>,
+    pub(crate) records: Table<Record>,
     pub(crate) free_tensors: Vec<u32>,
     pub(crate) free_storages: Vec<u32>,
     pub(crate) free_records: Vec<u32>,
@@ -125,9 +126,9 @@ pub struct State {
 impl Default for State {
     fn default() -> Self {
         State {
-            tensors: Vec::new(),
-            storages: Vec::new(),
-            records: Vec::new(),
+            tensors: Table::default(),
+            storages: Table::default(),
+            records: Table::default(),
             free_tensors: Vec::new(),
             free_storages: Vec::new(),
             free_records: Vec::new(),
@@ -143,6 +144,34 @@ impl Default for State {
 }
 
 impl State {
+    /// Bytes of the tables, with room that is kept for rows to come.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_storages: usize = self
+            .storages
+            .iter()
+            .map(|row| {
+                4 * row.tensors.capacity()
+                    + size_of::<Link>() * (row.parents.capacity() + row.children.capacity())
+            })
+            .sum();
+        let of_records: usize = self
+            .records
+            .iter()
+            .map(|row| {
+                4 * (row.reads.capacity() + row.writes.capacity())
+                    + size_of::<Output>() * row.outputs.capacity()
+            })
+            .sum();
+        let free =
+            self.free_tensors.capacity() + self.free_storages.capacity() + self.free_records.capacity();
+        self.tensors.bytes()
+            + self.storages.bytes()
+            + self.records.bytes()
+            + of_storages
+            + of_records
+            + 4 * free
+    }
+
     pub(crate) fn storage(&self, index: u32) -> &Storage {
         &self.storages[index as usize]
     }
@@ -174,13 +203,9 @@ impl State {
         };
         let slot = &mut self.storages[index as usize];
         let generation = slot.generation + 1;
-        let (mut tensors, mut parents, mut children) = Default::default();
-        std::mem::swap(&mut tensors, &mut slot.tensors);
-        std::mem::swap(&mut parents, &mut slot.parents);
-        std::mem::swap(&mut children, &mut slot.children);
-        tensors.clear();
-        parents.clear();
-        children.clear();
+        let tensors = emptied(std::mem::take(&mut slot.tensors), 1);
+        let parents = emptied(std::mem::take(&mut slot.parents), 0);
+        let children = emptied(std::mem::take(&mut slot.children), 0);
         *slot = Storage { tensors, parents, children, generation, ..fresh };
         index
     }
@@ -202,7 +227,7 @@ impl State {
         };
         let storage = &mut self.storages[storage as usize];
         storage.held += 1;
-        storage.tensors.push(index);
+        push(&mut storage.tensors, index);
         if storage.root == NONE {
             storage.root = index;
         }
@@ -229,7 +254,7 @@ impl State {
         if parents.contains(&up) {
             return;
         }
-        parents.push(up);
+        push(parents, up);
         let children = &mut self.storages[parent as usize].children;
         if children.len() == children.capacity() && children.len() >= 16 {
             // Before the list grows it is cleared of what is gone; and it does grow, unless much was.
@@ -240,7 +265,7 @@ impl State {
             }
             self.storages[parent as usize].children = taken;
         }
-        self.storages[parent as usize].children.push(down);
+        push(&mut self.storages[parent as usize].children, down);
     }
 
     fn is_current(&self, link: Link) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use burn_backend::{DType, ExecutionError, TensorData};
 use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
@@ -14,6 +15,7 @@ use memfit::{Bytes, Nanos};
 use super::backend::Backend;
 use super::host::{BurnHost, Pending};
 use super::ops;
+use super::recipe::{Made, Pen};
 use super::steps::Steps;
 use crate::settings::{Mode, Options};
 
@@ -41,11 +43,29 @@ pub(super) struct Core<B: Backend> {
     thread: Option<ThreadId>,
     kind: String,
     made: Vec<TensorId>,
+    /// What the op at hand reads.
+    operands: Vec<Operand>,
+    /// The most tensors that the program has held at once.
+    most: usize,
+    pen: Pen,
+    /// Time between Burn and the backend.
+    pub(super) own: Duration,
+}
+
+/// What an op reads.
+#[derive(Clone, Copy)]
+struct Operand {
+    id: BurnId,
+    known: Known,
+    /// Whether it ends with the op.
+    ends: bool,
+    bytes: u64,
 }
 
 /// How an op is to run.
 struct Shape {
     outputs: Vec<Output>,
+    made: Made,
     effect: Effect,
     /// Tensors that end with it, each once, and whether their bytes may be overwritten.
     dying: Vec<(BurnId, TensorId, bool)>,
@@ -77,7 +97,18 @@ impl<B: Backend> Core<B> {
             thread: None,
             kind: String::new(),
             made: Vec::new(),
+            operands: Vec::new(),
+            most: 0,
+            pen: Pen::default(),
+            own: Duration::ZERO,
         })
+    }
+
+    /// The most that all tables have taken.
+    pub(super) fn table_bytes(&self) -> u64 {
+        // A node of the map is a little more than half full.
+        let named = self.most * size_of::<(BurnId, Known)>() * 3 / 2;
+        self.engine.table_bytes().0 + (self.engine.host.table_bytes() + named) as u64
     }
 
     /// Tensors that the program holds.
@@ -142,13 +173,40 @@ impl<B: Backend> Core<B> {
             OperationIr::Init(_) => return Ok(()),
             _ => {}
         }
-        let ran = self.same_thread().and_then(|()| self.run(&op));
+        let mut operands = std::mem::take(&mut self.operands);
+        operands.clear();
+        let (started, busy) = (Instant::now(), self.engine.host.busy);
+        let ran = self.same_thread().and_then(|()| self.look(&op, &mut operands));
         if ran.is_err() {
-            for tensor in op.inputs().filter(|tensor| tensor.status == TensorStatus::ReadWrite) {
-                self.end(tensor.id)?;
-            }
+            let ending = op.inputs().filter(|tensor| tensor.status == TensorStatus::ReadWrite);
+            let ending: Vec<BurnId> = ending.map(|tensor| tensor.id).collect();
+            ending.into_iter().try_for_each(|tensor| self.end(tensor))?;
         }
+        let ran = ran.and_then(|()| {
+            let ran = self.run(op, &operands);
+            if ran.is_err() {
+                let mut ending = operands.iter().filter(|operand| operand.ends);
+                ending.try_for_each(|operand| self.end(operand.id))?;
+            }
+            ran
+        });
+        self.own += started.elapsed().saturating_sub(self.engine.host.busy - busy);
+        self.operands = operands;
         ran
+    }
+
+    /// What `op` reads, and what is known of it.
+    fn look(&self, op: &OperationIr, operands: &mut Vec<Operand>) -> Result<(), Fault> {
+        for input in op.inputs() {
+            let ends = input.status == TensorStatus::ReadWrite;
+            operands.push(Operand {
+                id: input.id,
+                known: self.known(input)?,
+                ends,
+                bytes: ops::bytes(input),
+            });
+        }
+        Ok(())
     }
 
     /// The program gives `id` up.
@@ -158,30 +216,26 @@ impl<B: Backend> Core<B> {
         self.engine.del(known.tensor)
     }
 
-    fn run(&mut self, op: &OperationIr) -> Result<(), Fault> {
-        if let OperationIr::Custom(custom) = op {
+    fn run(&mut self, mut op: OperationIr, operands: &[Operand]) -> Result<(), Fault> {
+        if let OperationIr::Custom(custom) = &op {
             return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
         }
-        let mut reads = Vec::new();
-        for input in op.inputs() {
-            reads.push(self.known(input)?.tensor);
-        }
-        let shape = self.shape(op)?;
-        let mut now = op.clone();
-        let kept: Vec<BurnId> = op.inputs().map(|input| input.id).collect();
-        let spared: Vec<BurnId> =
-            shape.dying.iter().filter(|(_, _, free)| !free).map(|&(id, _, _)| id).collect();
-        now.mark_read_only(&spared);
+        let shape = self.shape(&op, operands)?;
         let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
-        let again = repeatable.then(|| {
-            let mut again = op.clone();
-            again.mark_read_only(&kept);
-            again
-        });
-        let outputs = shape.outputs.clone();
-        self.engine.host.pending = Some(Pending { now, again, outputs });
+        let recipe = if repeatable { self.pen.write(&op, shape.made) } else { None };
+        if repeatable && recipe.is_none() {
+            return Err(Fault::BadCall(format!("can't write down `{op:?}`")));
+        }
+        let reads: Vec<TensorId> = operands.iter().map(|operand| operand.known.tensor).collect();
+        let written: Vec<BurnId> = op.outputs().map(|output| output.id).collect();
         let mut kind = std::mem::take(&mut self.kind);
-        ops::name(op, &mut kind);
+        ops::name(&op, &mut kind);
+        let created = ops::is_creation(&op);
+        if shape.dying.iter().any(|(_, _, free)| !free) {
+            let spared = shape.dying.iter().filter(|(_, _, free)| !free);
+            op.mark_read_only(&spared.map(|&(id, _, _)| id).collect::<Vec<BurnId>>());
+        }
+        self.engine.host.pending = Some(Pending { op, recipe, made: shape.made });
         self.made.clear();
         let call = Call {
             kind: &kind,
@@ -194,13 +248,13 @@ impl<B: Backend> Core<B> {
         let ran = self.engine.apply(&call, &mut self.made);
         self.kind = kind;
         ran?;
-        for (at, output) in op.outputs().enumerate() {
-            let tensor = self.made[at];
-            let (root, created) = (shape.effect == Effect::Once, ops::is_creation(op));
-            self.tensors.insert(output.id, Known { tensor, root, created, read: false });
+        for (&output, &tensor) in written.iter().zip(&self.made) {
+            let root = shape.effect == Effect::Once;
+            self.tensors.insert(output, Known { tensor, root, created, read: false });
         }
-        for input in op.inputs() {
-            if let Some(known) = self.tensors.get_mut(&input.id) {
+        self.most = self.most.max(self.tensors.len());
+        for operand in operands.iter().filter(|operand| !operand.known.read && !operand.ends) {
+            if let Some(known) = self.tensors.get_mut(&operand.id) {
                 known.read = true;
             }
         }
@@ -215,31 +269,37 @@ impl<B: Backend> Core<B> {
     }
 
     /// What is made of `op`'s inputs and outputs.
-    fn shape(&mut self, op: &OperationIr) -> Result<Shape, Fault> {
+    fn shape(&mut self, op: &OperationIr, operands: &[Operand]) -> Result<Shape, Fault> {
         let mut effect = ops::effect(op);
-        let mut dying: Vec<(BurnId, TensorId, bool)> = Vec::new();
-        for input in op.inputs().filter(|input| input.status == TensorStatus::ReadWrite) {
-            dying.push((input.id, self.known(input)?.tensor, false));
-        }
-        let view = op.inputs().next().is_some_and(|input| {
+        let ending = operands.iter().filter(|operand| operand.ends);
+        let mut dying: Vec<(BurnId, TensorId, bool)> =
+            ending.map(|operand| (operand.id, operand.known.tensor, false)).collect();
+        let view = operands.first().is_some_and(|input| {
             self.engine.host.layout(input.id).is_some_and(|layout| B::shares(op, layout))
         });
         let mut update = None;
-        if !view && let Some(input) = ops::overwritten(op) {
+        if !view
+            && let Some(input) = operands.first()
+            && ops::overwrites(op)
+        {
             update = self.updates(op, input)?;
         }
-        let fresh = |output: &TensorIr| Output::Fresh(Bytes(ops::bytes(output).max(1)));
-        let outputs = op.outputs().map(|output| match (view, update) {
-            (true, _) => Output::View(0),
-            (false, Some(_)) => Output::InPlace(0),
-            (false, None) => fresh(output),
+        let made = match (view, update) {
+            (true, _) => Made::View,
+            (false, Some(_)) => Made::Over,
+            (false, None) => Made::Fresh,
+        };
+        let outputs = op.outputs().map(|output| match made {
+            Made::View => Output::View(0),
+            Made::Over => Output::InPlace(0),
+            Made::Fresh => Output::Fresh(Bytes(ops::bytes(output).max(1))),
         });
         let outputs: Vec<Output> = outputs.collect();
-        let made: u64 = op.outputs().map(ops::bytes).sum();
-        let lost = self.lost(op)?;
+        let size: u64 = op.outputs().map(ops::bytes).sum();
+        let lost = self.lost(operands)?;
         // A source that ends here would have to stay for the sake of what is made of it, which is no larger: then the
         // latter stays, and the source goes.
-        if update.is_some() || (!view && lost > 0 && lost >= made) {
+        if update.is_some() || (!view && lost > 0 && lost >= size) {
             effect = Effect::Once;
         }
         if !view {
@@ -253,28 +313,26 @@ impl<B: Backend> Core<B> {
                 };
             }
         }
-        Ok(Shape { outputs, effect, dying, update })
+        Ok(Shape { outputs, made, effect, dying, update })
     }
 
-    /// Bytes of sources that end with `op`, and that nothing else needs.
-    fn lost(&self, op: &OperationIr) -> Result<u64, Fault> {
+    /// Bytes of sources that end with an op, and that nothing else needs.
+    fn lost(&self, operands: &[Operand]) -> Result<u64, Fault> {
         let mut lost = 0;
-        for input in op.inputs().filter(|input| input.status == TensorStatus::ReadWrite) {
-            let known = self.known(input)?;
-            if known.root && self.engine.fate(known.tensor)? == Fate::Free {
-                lost += ops::bytes(input);
+        for operand in operands.iter().filter(|operand| operand.ends && operand.known.root) {
+            if self.engine.fate(operand.known.tensor)? == Fate::Free {
+                lost += operand.bytes;
             }
         }
         Ok(lost)
     }
 
-    /// Whether `op` writes a source over: one that ends here, and that nothing needs, or that is a parameter.
-    fn updates(&mut self, op: &OperationIr, input: &TensorIr) -> Result<Option<BurnId>, Fault> {
-        let first = op.inputs().next().is_some_and(|first| std::ptr::eq(first, input));
-        if input.status != TensorStatus::ReadWrite || !first {
+    /// Whether `op` writes its first operand over: one that ends here, and that nothing needs, or that is a parameter.
+    fn updates(&mut self, op: &OperationIr, input: &Operand) -> Result<Option<BurnId>, Fault> {
+        if !input.ends {
             return Ok(None);
         }
-        let known = self.known(input)?;
+        let known = input.known;
         let fate = self.engine.fate(known.tensor)?;
         let parameter = ops::is_update(op) && (known.root || (known.created && known.read));
         let writes = match fate {

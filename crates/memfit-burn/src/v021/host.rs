@@ -1,17 +1,18 @@
 //! The engine's host: runs recorded operations on the backend, and drops handles.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, Shape, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_router::{Runner, RunnerClient as _};
 use memfit::Nanos;
-use memfit::engine::{Block, Host, HostError, Output, Run};
+use memfit::engine::{Block, Host, HostError, Run};
+use rustc_hash::FxHashMap;
 
 use super::backend::{Backend, copy};
 use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
+use super::recipe::{Made, Recipe};
 use crate::meter::Meter;
 
 /// What a host has seen.
@@ -31,13 +32,6 @@ pub struct Counters {
     pub temporaries: u64,
 }
 
-/// How to run an op again.
-struct Recorded {
-    op: OperationIr,
-    /// What each output is, and for an overwritten input its position.
-    outputs: Vec<Output>,
-}
-
 /// The handles over one storage.
 #[derive(Default)]
 struct Slot {
@@ -48,10 +42,10 @@ struct Slot {
 /// The op of the call that comes.
 pub(super) struct Pending {
     /// As it runs now: some inputs may be overwritten.
-    pub(super) now: OperationIr,
-    /// As it runs again: no input may.
-    pub(super) again: Option<OperationIr>,
-    pub(super) outputs: Vec<Output>,
+    pub(super) op: OperationIr,
+    /// For the case that it runs again.
+    pub(super) recipe: Option<Recipe>,
+    pub(super) made: Made,
 }
 
 pub(super) struct BurnHost<B: Backend> {
@@ -61,13 +55,17 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) meter: Option<Meter>,
     pub(super) pending: Option<Pending>,
     /// By number of call.
-    records: HashMap<u64, Box<Recorded>>,
+    recipes: FxHashMap<u64, Recipe>,
+    /// Bytes that the recipes point to, now and at most.
+    written: (usize, usize),
     /// By number of storage.
     slots: Vec<Slot>,
     /// For each tensor with a handle, its storage.
-    homes: HashMap<TensorId, u32>,
+    homes: FxHashMap<TensorId, u32>,
     /// By tensor that the program holds: what the next op on it has to know.
-    layouts: HashMap<TensorId, B::Layout>,
+    layouts: FxHashMap<TensorId, B::Layout>,
+    /// The operands of a run: the address of each, and whether the backend may overwrite it.
+    operands: Vec<(Option<usize>, bool)>,
     /// Whether an op runs again: what it makes has its layout, or is held no more.
     again: bool,
     started: Instant,
@@ -86,10 +84,12 @@ impl<B: Backend> BurnHost<B> {
             counters: Counters::default(),
             meter: None,
             pending: None,
-            records: HashMap::new(),
+            recipes: FxHashMap::default(),
+            written: (0, 0),
             slots: Vec::new(),
-            homes: HashMap::new(),
-            layouts: HashMap::new(),
+            homes: FxHashMap::default(),
+            layouts: FxHashMap::default(),
+            operands: Vec::new(),
             again: false,
             started: Instant::now(),
             busy: Duration::ZERO,
@@ -99,9 +99,27 @@ impl<B: Backend> BurnHost<B> {
     fn slot(&mut self, storage: u32) -> &mut Slot {
         let at = storage as usize;
         if self.slots.len() <= at {
+            // By an eighth, not to twice what it is: these are many.
+            self.slots.reserve_exact((at + 1 - self.slots.len()).max(self.slots.len() / 8));
             self.slots.resize_with(at + 1, Slot::default);
         }
         &mut self.slots[at]
+    }
+
+    /// The most that recipes and tables have taken.
+    pub(super) fn table_bytes(&self) -> usize {
+        fn map<K, V>(map: &FxHashMap<K, V>) -> usize {
+            // A byte of control for each place, and places in a power of two.
+            (map.capacity() * 8 / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)
+        }
+        let slots: usize =
+            self.slots.iter().map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
+        self.written.1
+            + map(&self.recipes)
+            + map(&self.homes)
+            + map(&self.layouts)
+            + self.slots.capacity() * size_of::<Slot>()
+            + slots
     }
 
     /// How `tensor` is laid out, from when it was last made.
@@ -117,14 +135,22 @@ impl<B: Backend> BurnHost<B> {
     /// `tensor` is in `storage` from now on.
     pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) {
         let handle = self.runner.get_tensor_handle(&read_only(tensor));
-        let address = B::address(&handle);
+        self.hold_with(storage, tensor, &handle);
+    }
+
+    fn hold_with(&mut self, storage: u32, tensor: &TensorIr, handle: &B::Handle) {
+        let address = B::address(handle);
         if !self.again {
-            self.layouts.insert(tensor.id, B::layout(&handle));
+            self.layouts.insert(tensor.id, B::layout(handle));
         }
-        drop(handle);
         self.slot(storage).address = address;
         if self.homes.insert(tensor.id, storage) != Some(storage) {
-            self.slot(storage).tensors.push(tensor.id);
+            let tensors = &mut self.slot(storage).tensors;
+            if tensors.capacity() == 0 {
+                // Most storages have one.
+                tensors.reserve_exact(1);
+            }
+            tensors.push(tensor.id);
         }
     }
 
@@ -174,43 +200,42 @@ impl<B: Backend> BurnHost<B> {
     }
 
     /// Books the outputs of a run: their handles, and whether they share what they were expected to share.
-    fn settle(
-        &mut self,
-        run: &Run<'_>,
-        outputs: &[TensorIr],
-        kinds: &[Output],
-        inputs: &[(Option<usize>, bool)],
-    ) {
-        for (at, output) in outputs.iter().enumerate() {
-            let block = run.writes[at];
-            match kinds[at] {
-                Output::View(of) => {
-                    self.hold_view(run.reads[of].storage, output);
+    fn settle(&mut self, run: &Run<'_>, outputs: &[TensorIr], made: Made) {
+        for (output, block) in outputs.iter().zip(run.writes) {
+            match made {
+                Made::View => {
+                    self.hold_view(run.reads[0].storage, output);
                     self.counters.views += 1;
                 }
                 // The old version is no more, nor are its views.
-                Output::InPlace(of) => {
-                    self.drop_handles(run.reads[of].storage);
+                Made::Over => {
+                    self.drop_handles(run.reads[0].storage);
                     self.hold(block.storage, output);
                     self.counters.updates += 1;
                 }
-                Output::Fresh(_) if block.storage == NOBODY => match self.homes.get(&output.id) {
+                Made::Fresh if block.storage == NOBODY => match self.homes.get(&output.id) {
                     // What was there has been replaced by its equal.
                     Some(&home) => self.hold(home, output),
                     None => self.drop_handle(output.id),
                 },
-                Output::Fresh(_) => {
-                    let handle = self.runner.get_tensor_handle(&read_only(output));
-                    let address = B::address(&handle);
-                    let shared = address.is_some() && inputs.contains(&(address, false));
-                    if shared && let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
-                        self.runner.register_tensor_data_id(output.id, data);
-                        self.counters.copies += 1;
-                    }
-                    self.hold(block.storage, output);
-                }
+                Made::Fresh => self.hold_apart(block.storage, output),
             }
         }
+    }
+
+    /// `output` is in `storage` from now on, and shares no bytes with an operand.
+    fn hold_apart(&mut self, storage: u32, output: &TensorIr) {
+        let handle = self.runner.get_tensor_handle(&read_only(output));
+        let address = B::address(&handle);
+        let shared = address.is_some() && self.operands.contains(&(address, false));
+        if !shared {
+            return self.hold_with(storage, output, &handle);
+        }
+        if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
+            self.runner.register_tensor_data_id(output.id, data);
+            self.counters.copies += 1;
+        }
+        self.hold(storage, output);
     }
 
     fn hold_view(&mut self, storage: u32, output: &TensorIr) {
@@ -225,23 +250,27 @@ impl<B: Backend> BurnHost<B> {
 
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        let (op, kinds) = if run.repetition == 0 {
+        let (op, made) = if run.repetition == 0 {
             let pending = self.pending.take().ok_or_else(|| HostError("a call without an op".to_owned()))?;
-            if let Some(op) = pending.again {
-                self.records.insert(run.call, Box::new(Recorded { op, outputs: pending.outputs.clone() }));
+            if let Some(recipe) = pending.recipe {
+                self.written.0 += recipe.bytes();
+                self.written.1 = self.written.1.max(self.written.0);
+                self.recipes.insert(run.call, recipe);
             }
-            (pending.now, pending.outputs)
+            (pending.op, pending.made)
         } else {
-            let known = self.records.get(&run.call);
-            let known = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
-            (known.op.clone(), known.outputs.clone())
+            let known = self.recipes.get(&run.call).and_then(Recipe::read);
+            let (mut op, made) = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
+            let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
+            op.mark_read_only(&inputs);
+            (op, made)
         };
         self.again = run.repetition > 0;
-        // The address of each input, and whether the backend may overwrite it.
-        let mut inputs = Vec::with_capacity(run.reads.len());
+        self.operands.clear();
         for (tensor, block) in op.inputs().zip(run.reads) {
             let free = tensor.status == TensorStatus::ReadWrite;
-            inputs.push((self.slot(block.storage).address, free));
+            let address = self.slot(block.storage).address;
+            self.operands.push((address, free));
             self.counters.consumed += u64::from(free);
         }
         let outputs: Vec<TensorIr> = op.outputs().cloned().collect();
@@ -253,12 +282,11 @@ impl<B: Backend> Host for BurnHost<B> {
         let state = run.generator.filter(|_| run.repetition > 0 || !B::HOST_DRAWS);
         let time = self.execute(op, state)?;
         if let (Some(meter), Some(before)) = (self.meter, before) {
-            let made: u64 =
-                kinds.iter().map(|kind| if let Output::Fresh(size) = kind { size.0 } else { 0 }).sum();
+            let own: u64 = if made == Made::Fresh { outputs.iter().map(bytes).sum() } else { 0 };
             let most = (meter.mark)().saturating_sub(before) as u64;
-            self.counters.temporaries = self.counters.temporaries.max(most.saturating_sub(made));
+            self.counters.temporaries = self.counters.temporaries.max(most.saturating_sub(own));
         }
-        self.settle(run, &outputs, &kinds, &inputs);
+        self.settle(run, &outputs, made);
         self.again = false;
         self.busy += time;
         Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)))
@@ -271,7 +299,9 @@ impl<B: Backend> Host for BurnHost<B> {
     }
 
     fn close(&mut self, call: u64) {
-        self.records.remove(&call);
+        if let Some(recipe) = self.recipes.remove(&call) {
+            self.written.0 -= recipe.bytes();
+        }
     }
 
     fn clock(&mut self) -> Nanos {

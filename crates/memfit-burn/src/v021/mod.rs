@@ -8,6 +8,7 @@ mod cuda;
 mod draws;
 mod host;
 mod ops;
+mod recipe;
 mod session;
 mod steps;
 

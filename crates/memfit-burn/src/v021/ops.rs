@@ -44,15 +44,15 @@ fn numeric(op: &OperationIr) -> Option<&NumericOperationIr> {
     }
 }
 
-/// The input that `op` may overwrite with its output, element by element.
-pub(crate) fn overwritten(op: &OperationIr) -> Option<&TensorIr> {
+/// Whether `op` may overwrite its first operand with its output, element by element.
+pub(crate) fn overwrites(op: &OperationIr) -> bool {
     use NumericOperationIr as N;
-    let (input, output) = match numeric(op)? {
-        N::Add(op) | N::Sub(op) | N::Mul(op) | N::Div(op) => (&op.lhs, &op.out),
-        N::AddScalar(op) | N::SubScalar(op) | N::MulScalar(op) | N::DivScalar(op) => (&op.lhs, &op.out),
-        _ => return None,
+    let (input, output) = match numeric(op) {
+        Some(N::Add(op) | N::Sub(op) | N::Mul(op) | N::Div(op)) => (&op.lhs, &op.out),
+        Some(N::AddScalar(op) | N::SubScalar(op) | N::MulScalar(op) | N::DivScalar(op)) => (&op.lhs, &op.out),
+        _ => return false,
     };
-    (input.shape == output.shape && input.dtype == output.dtype).then_some(input)
+    input.shape == output.shape && input.dtype == output.dtype
 }
 
 /// Whether `op` is how optimizers write a parameter: a difference or a sum, or its decay. The backward passes of

@@ -20,8 +20,12 @@ pub struct Report {
     pub steps: StepCounters,
     /// Ns in ops of the backend, repetitions included.
     pub busy_ns: u64,
+    /// Ns in memfit itself: what an op takes beyond what it takes the backend.
+    pub own_ns: u64,
     /// Tensors that the program holds.
     pub tensors: usize,
+    /// The most that memfit's own tables have taken: a row for each op that may run again, and how to run it.
+    pub tables: u64,
 }
 
 /// From now on, tensors of `device` take at most `budget`: everything, in bytes, as a hard limit.
@@ -70,7 +74,9 @@ pub fn report<D: Device>(device: &D) -> Report {
         host: core.engine.host.counters,
         steps: core.steps.counters,
         busy_ns: u64::try_from(core.engine.host.busy.as_nanos()).unwrap_or(u64::MAX),
+        own_ns: u64::try_from(core.own.as_nanos()).unwrap_or(u64::MAX),
         tensors: core.len(),
+        tables: core.table_bytes(),
     })
 }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 use memfit::Nanos;
 use memfit::engine::offline::{self, Effort};
 use memfit::engine::replay::{Event, Trace};
-use memfit::engine::{Fault, Recorded, Settings};
-use memfit::ir::Role;
+use memfit::engine::{Fault, Recorded, Settings, stepping};
+use memfit::ir::{Digest, Role};
 
 use super::backend::Backend;
 use super::core::{Core, settings};
@@ -19,6 +19,8 @@ pub struct StepCounters {
     pub steps: u64,
     /// Steps that were planned.
     pub planned: u64,
+    /// Steps for which no plan was found; the same steps are not tried again.
+    pub hopeless: u64,
     /// Steps that followed their plan to the end.
     pub guided: u64,
     /// Steps that left their plan and went on online.
@@ -37,10 +39,15 @@ pub(super) struct Steps {
     plan: Option<Recorded>,
     /// The last step that left its plan.
     stray: Option<Trace>,
+    /// Sequences that no plan was found for, the last one last: the budget stays, so none will be.
+    hopeless: Vec<Digest>,
     recording: bool,
     /// A step recorded for its caller.
     pub(super) kept: Option<Recorded>,
 }
+
+/// Sequences without a plan that are remembered.
+const REMEMBERED: usize = 64;
 
 /// Whether both steps do the same, whatever it takes them.
 fn alike(one: &Trace, other: &Trace) -> bool {
@@ -105,6 +112,10 @@ impl<B: Backend> Core<B> {
                 return Ok(());
             }
         }
+        let sequence = stepping::sequence(&recorded.graph);
+        if self.steps.hopeless.contains(&sequence) {
+            return Ok(());
+        }
         let started = Instant::now();
         let effort = Effort { seed: self.options.seed, ..Effort::default() };
         match offline::plan(
@@ -118,7 +129,13 @@ impl<B: Backend> Core<B> {
                 self.steps.plan = Some(planned.recorded);
             }
             // What can't be planned has run online, and will again.
-            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => {}
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => {
+                self.steps.counters.hopeless += 1;
+                if self.steps.hopeless.len() == REMEMBERED {
+                    self.steps.hopeless.remove(0);
+                }
+                self.steps.hopeless.push(sequence);
+            }
             Err(fault) => return Err(fault),
         }
         self.steps.stray = None;

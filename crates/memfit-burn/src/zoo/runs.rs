@@ -6,8 +6,8 @@ use memfit::engine::Recorded;
 
 use super::{Seen, Trained, Training};
 use crate::{
-    Device, Fault, FlexDevice, Memfit, Mode, Options, Report, attempt, enable_with, report, step,
-    take_recorded,
+    Budget, Device, Fault, FlexDevice, Memfit, Mode, Options, Report, attempt, enable, enable_with, report,
+    step, take_recorded,
 };
 
 /// What trains.
@@ -19,6 +19,19 @@ pub enum Where {
     /// The first CUDA device.
     #[cfg(feature = "cuda")]
     Cuda,
+}
+
+/// Gives back what the last training within a budget has left: memfit's tables.
+///
+/// # Errors
+///
+/// [`Fault::BadCall`] if there are tensors on the device.
+pub fn clear(device: Where) -> Result<(), Fault> {
+    match device {
+        Where::Cpu => enable(&FlexDevice, Budget::UNLIMITED),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => enable(&crate::CudaDevice::default(), Budget::UNLIMITED),
+    }
 }
 
 /// Trains without memfit.

@@ -20,6 +20,7 @@ use super::region::Walk;
 use super::scan::Sieve;
 use super::{Ask, Evictor, Info, Options};
 use crate::state::State;
+use crate::table::Table;
 
 pub(super) const INFO: Info = Info {
     name: "best",
@@ -40,7 +41,7 @@ pub(super) fn make(options: &Options) -> Box<dyn Evictor> {
         walk: Walk::capped(MOST),
         sieve: options.sieve,
         index: BTreeMap::new(),
-        slots: Vec::new(),
+        slots: Table::default(),
         pending: Vec::new(),
         evaluations: 0,
     })
@@ -61,7 +62,7 @@ struct Best {
     sieve: Sieve,
     /// Step → `(last access, storage)`. Entries may be stale: the slot and the tables decide.
     index: BTreeMap<i32, BTreeSet<(u64, u32)>>,
-    slots: Vec<Slot>,
+    slots: Table<Slot>,
     /// Storages whose keys are to be computed before the next choice.
     pending: Vec<u32>,
     evaluations: u64,
@@ -85,9 +86,7 @@ impl Best {
 
     fn slot(&mut self, storage: u32) -> &mut Slot {
         let index = storage as usize;
-        if self.slots.len() <= index {
-            self.slots.resize(index + 1, Slot::default());
-        }
+        self.slots.grow(index + 1);
         &mut self.slots[index]
     }
 
@@ -214,5 +213,13 @@ impl Evictor for Best {
 
     fn evaluations(&self) -> u64 {
         self.evaluations
+    }
+
+    fn bytes(&self) -> usize {
+        let listed: usize = self.index.values().map(BTreeSet::len).sum();
+        self.slots.bytes()
+            + 4 * self.pending.capacity()
+            + self.walk.bytes()
+            + size_of::<(u64, u32)>() * listed
     }
 }

@@ -80,6 +80,11 @@ pub trait Evictor: Send {
     /// `storage` has been put into the pool.
     fn entered(&mut self, _state: &State, _storage: u32) {}
 
+    /// Bytes of the policy's own tables, as far as it counts them.
+    fn bytes(&self) -> usize {
+        0
+    }
+
     /// How many scores have been computed.
     fn evaluations(&self) -> u64 {
         0

@@ -29,6 +29,11 @@ impl Walk {
         self.marks[start as usize] = self.epoch;
     }
 
+    /// Bytes of the marks.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.marks.capacity() + self.stack.capacity())
+    }
+
     /// Marks `storage`; false if it was marked in this walk already.
     pub(crate) fn mark(&mut self, storage: u32) -> bool {
         std::mem::replace(&mut self.marks[storage as usize], self.epoch) != self.epoch

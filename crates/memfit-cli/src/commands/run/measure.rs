@@ -49,9 +49,11 @@ fn bytes(count: usize) -> Bytes {
 
 /// Runs `work`, which tells of its steps.
 fn measured<T>(
+    device: Where,
     progress: &dyn Fn(&Seen),
     work: impl FnOnce(&mut dyn FnMut(Seen)) -> Result<(Trained, T), Fault>,
 ) -> Result<(Measured, T), Fault> {
+    zoo::clear(device)?;
     heap::window();
     let before = heap::current();
     let mut steps: Vec<Step> = Vec::new();
@@ -77,7 +79,7 @@ pub(super) fn plain(
         let run = if balanced { zoo::balanced } else { zoo::plain };
         Ok((run(training, device, seen), ()))
     };
-    measured(progress, work).map(|(measured, ())| measured)
+    measured(device, progress, work).map(|(measured, ())| measured)
 }
 
 /// As `options` say.
@@ -91,7 +93,7 @@ pub(super) fn within(
     // A budget that is too small ends in a panic, which is caught, and said in other words.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let outcome = measured(progress, |seen| {
+    let outcome = measured(device, progress, |seen| {
         zoo::within(training, device, options, seen)
             .map(|(trained, report, recorded)| (trained, (report, recorded)))
     });

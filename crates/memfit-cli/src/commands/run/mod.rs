@@ -215,10 +215,14 @@ fn profile(training: &Training, device: Where, progress: &dyn Fn(&Seen)) -> Resu
     Ok(Profile { floor, peak: report.engine.peak, trace: recorded.trace })
 }
 
+/// As `memfit-burn` counts: bytes, without addresses.
+fn virtual_settings(budget: Bytes) -> Settings {
+    Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) }
+}
+
 /// What the engine needs for the recorded step in `budget`, in virtual time; nothing if it doesn't fit.
 fn expected(trace: &Trace, budget: Bytes) -> Option<Expected> {
-    let settings = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
-    let report = replay(trace, settings, 20.0).ok()?;
+    let report = replay(trace, virtual_settings(budget), 20.0).ok()?;
     (report.outcome == Outcome::Done).then(|| Expected {
         peak: report.stats.peak,
         time: Nanos(report.base.time.0.saturating_add(report.stats.recompute_ns)),

@@ -82,6 +82,12 @@ pub(super) fn results(
     if identical { Ok(()) } else { Err(Error::Differs) }
 }
 
+/// What the heap has beyond tensors and scratch: batches, Burn's graphs, threads, memfit's tables.
+fn process(row: &Row) -> Option<Bytes> {
+    let report = row.report?;
+    Some(row.measured.peak.saturating_sub(report.engine.peak).saturating_sub(Bytes(report.host.temporaries)))
+}
+
 fn object(row: &Row, base: &Row) -> Value {
     let engine = row.report.map(|report| report.engine);
     let taken = row.report.map(|report| report.host.temporaries);
@@ -92,10 +98,13 @@ fn object(row: &Row, base: &Row) -> Value {
         "peak_bytes": engine.map(|engine| engine.peak.0),
         "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
         "temporaries_bytes": taken,
+        "process_bytes": process(row).map(|bytes| bytes.0),
+        "table_bytes": row.report.map(|report| report.tables),
         "time_ns": row.measured.time().0,
         "base_time_ns": base.measured.time().0,
         "overhead": ratio(row.measured.time(), base.measured.time()),
         "predicted_time_ns": row.expected.as_ref().map(|expected| expected.time.0),
+        "memfit_ns": row.report.map(|report| report.own_ns / row.measured.steps.len().max(1) as u64),
         "recompute_ns": engine.map(|engine| engine.recompute_ns),
         "recomputes": engine.map(|engine| engine.recomputes),
         "evictions": engine.map(|engine| engine.evictions),
@@ -167,6 +176,15 @@ fn text(
         );
     }
     for row in rest {
+        if let (Some(report), Some(process)) = (row.report, process(row)) {
+            text += &format!(
+                "{}: the heap is {} of tensors, {} of scratch, {process} of the process ({} of it memfit's tables)\n",
+                row.name,
+                report.engine.peak,
+                Bytes(report.host.temporaries),
+                Bytes(report.tables),
+            );
+        }
         let same = row.measured.trained == base.measured.trained;
         let what =
             if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
