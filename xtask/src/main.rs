@@ -96,8 +96,6 @@ fn lints() -> Result<()> {
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], none)?;
     // No GPU and no toolkit is needed to know that it compiles.
     run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], none)?;
-    // No GPU and no toolkit is needed to know that it compiles.
-    run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], none)?;
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])
 }

@@ -97,7 +97,8 @@ impl<H: Host> Engine<'_, H> {
             for at in 0..self.state.storage(storage).tensors.len() {
                 let Some(&tensor) = self.state.storage(storage).tensors.get(at) else { break };
                 let maker = self.state.tensor(tensor).record;
-                if maker != NONE && !self.makes_evictable(maker) {
+                // A view whose op has not run since its bytes came back still needs its maker.
+                if maker != NONE && !self.makes_evictable(maker) && self.has_made(maker) {
                     self.detach(maker);
                 }
             }
@@ -108,6 +109,11 @@ impl<H: Host> Engine<'_, H> {
         let evictable =
             |&made: &u32| made != NONE && self.state.storage(self.state.storage_of(made)).evictable;
         self.state.record(record).writes.iter().any(evictable)
+    }
+
+    /// Whether all that `record` makes is there, as far as it's still in the tables.
+    fn has_made(&self, record: u32) -> bool {
+        self.state.record(record).writes.iter().all(|&made| made == NONE || self.state.tensor(made).defined)
     }
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.

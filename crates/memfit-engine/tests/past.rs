@@ -60,3 +60,21 @@ fn what_an_update_leaves_needs_its_batch_no_more() {
     assert_eq!(engine.fate(parameter), Ok(Fate::Held));
     assert_eq!(engine.stats().used, SIZE);
 }
+
+#[test]
+fn a_view_that_is_away_keeps_its_maker_when_its_bytes_stay() {
+    let mut engine = engine();
+    let x = engine.put(SIZE, Role::Input).unwrap();
+    let made = op(&mut engine, &[x], Output::Fresh(SIZE));
+    let view = op(&mut engine, &[made], Output::View(0));
+    assert!(engine.drop(made).unwrap());
+    // Back without the view, and never to go again.
+    engine.keep_resident(made).unwrap();
+    assert!(engine.is_resident(made) && !engine.is_resident(view));
+    engine.get(view).unwrap();
+    assert!(engine.is_resident(view));
+    engine.del(view).unwrap();
+    engine.del(made).unwrap();
+    engine.del(x).unwrap();
+    assert_eq!(engine.stats().used, Bytes::ZERO);
+}

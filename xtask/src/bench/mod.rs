@@ -1,5 +1,6 @@
 //! Measurements against baselines in the same run. One file is one bench; each prints one table.
 
+mod burn;
 mod ordering;
 mod placement;
 mod plan;
@@ -29,6 +30,14 @@ pub(crate) enum Bench {
     Recompute,
     /// Time of the online engine for each call, with and without eviction
     Engine,
+    /// `memfit run`: every network in four budgets, compared bit by bit
+    BurnGrid,
+    /// What memfit adds to a training with Burn where nothing is evicted
+    BurnOverhead,
+    /// memfit in the memory that Burn's own checkpointing takes, and the time of both
+    BurnBalanced,
+    /// The largest batches in the memory of a batch of 8
+    BurnBatch,
 }
 
 /// Runs `bench`; `record` also writes what it prints under `bench/record/`.
@@ -39,6 +48,10 @@ pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
         Bench::Placement => placement::run()?,
         Bench::Plan => plan::run()?,
         Bench::Recompute => example("memfit-plan", "recompute_bench")?,
+        Bench::BurnGrid => burn::grid()?,
+        Bench::BurnOverhead => burn::overhead()?,
+        Bench::BurnBalanced => burn::balanced()?,
+        Bench::BurnBatch => burn::batch()?,
         Bench::Engine => example("memfit-engine", "engine_cost")?,
     };
     run::say(&text);

@@ -7,7 +7,7 @@ use memfit::{Bytes, Nanos};
 use memfit_burn::zoo::{self, Seen, Trained, Training, Where};
 use memfit_burn::{Options, Report};
 
-use super::heap;
+use super::{heap, processor};
 
 /// What was seen of a step.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Measured {
     pub(super) steps: Vec<Step>,
     /// Most heap bytes, beyond those before the training.
     pub(super) peak: Bytes,
+    /// Time on processors, without the first step where there are others.
+    processor: Option<Duration>,
 }
 
 impl Measured {
@@ -38,6 +40,13 @@ impl Measured {
         Nanos(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Time on processors for a step.
+    pub(super) fn processor(&self) -> Option<Nanos> {
+        let steps = self.steps.len().saturating_sub(1).max(1);
+        let nanos = self.processor?.as_nanos() / steps as u128;
+        u64::try_from(nanos).ok().map(Nanos)
+    }
+
     pub(super) fn losses(&self) -> Vec<f32> {
         self.steps.iter().map(|step| step.loss).collect()
     }
@@ -49,6 +58,7 @@ fn bytes(count: usize) -> Bytes {
 
 /// Runs `work`, which tells of its steps.
 fn measured<T>(
+    count: usize,
     device: Where,
     progress: &dyn Fn(&Seen),
     work: impl FnOnce(&mut dyn FnMut(Seen)) -> Result<(Trained, T), Fault>,
@@ -58,14 +68,19 @@ fn measured<T>(
     let before = heap::current();
     let mut steps: Vec<Step> = Vec::new();
     let mut most = 0;
+    let mut started = processor::time();
     let (trained, rest) = work(&mut |seen| {
         let window = heap::window();
         most = most.max(window);
         steps.push(Step { loss: seen.loss, time: seen.time, peak: bytes(window.saturating_sub(before)) });
+        if steps.len() == 1 && count > 1 {
+            started = processor::time();
+        }
         progress(&seen);
     })?;
+    let processor = processor::time().zip(started).map(|(end, start)| end.saturating_sub(start));
     most = most.max(heap::window());
-    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)) }, rest))
+    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)), processor }, rest))
 }
 
 /// Without memfit; with Burn's own checkpointing if `balanced`.
@@ -79,7 +94,7 @@ pub(super) fn plain(
         let run = if balanced { zoo::balanced } else { zoo::plain };
         Ok((run(training, device, seen), ()))
     };
-    measured(device, progress, work).map(|(measured, ())| measured)
+    measured(training.steps, device, progress, work).map(|(measured, ())| measured)
 }
 
 /// As `options` say.
@@ -93,7 +108,7 @@ pub(super) fn within(
     // A budget that is too small ends in a panic, which is caught, and said in other words.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let outcome = measured(device, progress, |seen| {
+    let outcome = measured(training.steps, device, progress, |seen| {
         zoo::within(training, device, options, seen)
             .map(|(trained, report, recorded)| (trained, (report, recorded)))
     });

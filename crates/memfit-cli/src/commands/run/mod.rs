@@ -3,6 +3,7 @@
 mod heap;
 mod largest;
 mod measure;
+mod processor;
 mod show;
 
 use std::time::Duration;
@@ -160,7 +161,9 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         let measured =
             measure::plain(&training, device, true, &progress("Burn's checkpointing")).map_err(fault)?;
         rows.push(Row { name: "balanced", measured, report: None, expected: None });
-        modes = vec![When::None, When::Online, When::Planned];
+        if args.mode != When::None {
+            modes = vec![When::None, When::Online, When::Planned];
+        }
     }
     for mode in modes {
         let options = options(mode, budget, seed);

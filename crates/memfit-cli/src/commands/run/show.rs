@@ -102,6 +102,8 @@ fn object(row: &Row, base: &Row) -> Value {
         "table_bytes": row.report.map(|report| report.tables),
         "time_ns": row.measured.time().0,
         "base_time_ns": base.measured.time().0,
+        "processor_ns": row.measured.processor().map(|time| time.0),
+        "base_processor_ns": base.measured.processor().map(|time| time.0),
         "overhead": ratio(row.measured.time(), base.measured.time()),
         "predicted_time_ns": row.expected.as_ref().map(|expected| expected.time.0),
         "memfit_ns": row.report.map(|report| report.own_ns / row.measured.steps.len().max(1) as u64),

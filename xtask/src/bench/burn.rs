@@ -1,0 +1,184 @@
+//! `cargo xtask bench burn-…`: `memfit run` over the networks, with the budgets, and beside Burn's own checkpointing.
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use super::markdown;
+use crate::run;
+
+const MODELS: [&str; 7] = ["resnet18", "resnet50", "shufflenet", "unet", "gpt", "lstm", "spos"];
+/// Rounds of a comparison of times; the middle one counts.
+const ROUNDS: usize = 3;
+
+/// The object that `memfit run` prints.
+fn memfit(words: &str) -> Result<Value> {
+    let cargo = ["run", "--release", "--quiet", "--package", "memfit-cli", "--", "run"];
+    let text = run::output("cargo", cargo.into_iter().chain(words.split_whitespace()).chain(["--json"]))?;
+    let object: Value = serde_json::from_str(&text).with_context(|| format!("`memfit run {words}`"))?;
+    let same = |row: &Value| row["identical"] == true;
+    if !same(&object) || !object["rows"].as_array().is_none_or(|rows| rows.iter().all(same)) {
+        bail!("`memfit run {words}`: results differ");
+    }
+    Ok(object)
+}
+
+fn number(object: &Value, key: &str) -> f64 {
+    object[key].as_f64().unwrap_or(f64::NAN)
+}
+
+fn mib(object: &Value, key: &str) -> String {
+    format!("{:.1}", number(object, key) / f64::from(1 << 20))
+}
+
+fn percent(one: f64, base: f64) -> String {
+    format!("{:+.1} %", (one / base - 1.0) * 100.0)
+}
+
+/// All networks in four budgets each: everything must be identical, and the budget be kept.
+pub(super) fn grid() -> Result<String> {
+    let mut rows = Vec::new();
+    for model in MODELS {
+        for share in [80, 60, 50, 40] {
+            let run = memfit(&format!("{model} --budget floor+{share}% --steps 5 --gradients"))?;
+            if number(&run, "peak_bytes") > number(&run, "budget_bytes") {
+                bail!("{model} at floor+{share}%: the tensors take more than the budget");
+            }
+            let rest = number(&run, "process_bytes") - number(&run, "table_bytes");
+            if rest > f64::from(4 << 20) {
+                bail!("{model} at floor+{share}%: {rest} bytes of the heap are nobody's");
+            }
+            let mut row = vec![model.to_owned(), format!("floor+{share}%")];
+            let keys = ["budget_bytes", "peak_bytes", "temporaries_bytes", "process_bytes", "table_bytes"];
+            row.extend(keys.map(|key| mib(&run, key)));
+            row.extend(["measured_peak_bytes", "base_measured_peak_bytes"].map(|key| mib(&run, key)));
+            row.push(percent(number(&run, "time_ns"), number(&run, "base_time_ns")));
+            row.push(percent(number(&run, "processor_ns"), number(&run, "base_processor_ns")));
+            row.push(run["recomputes"].to_string());
+            rows.push(row);
+        }
+    }
+    let head = [
+        "model",
+        "budget",
+        "MiB",
+        "tensors",
+        "op scratch",
+        "process",
+        "of it tables at most",
+        "heap",
+        "heap without memfit",
+        "step",
+        "processor time",
+        "recomputed ops",
+    ];
+    Ok(markdown(&head, &rows)
+        + "\nLosses, all gradients of each step and final parameters identical in every row.\n")
+}
+
+/// What memfit takes where nothing is evicted.
+pub(super) fn overhead() -> Result<String> {
+    let mut rows = Vec::new();
+    for model in MODELS {
+        let mut found: Vec<[f64; 4]> = Vec::new();
+        for _ in 0..ROUNDS {
+            let run = memfit(&format!("{model} --mode none --steps 8"))?;
+            let (own, time) = (number(&run, "memfit_ns"), number(&run, "time_ns"));
+            let (with, without) = (number(&run, "processor_ns"), number(&run, "base_processor_ns"));
+            found.push([own / 1e6, own / (time - own), with / without - 1.0, without / 1e6]);
+        }
+        let mut row = vec![model.to_owned()];
+        for at in 0..4 {
+            let mut all: Vec<f64> = found.iter().map(|round| round[at]).collect();
+            all.sort_by(f64::total_cmp);
+            let middle = all[ROUNDS / 2];
+            row.push(if at == 0 || at == 3 {
+                format!("{middle:.2}")
+            } else {
+                format!("{:.2} %", middle * 100.0)
+            });
+        }
+        rows.push(row);
+    }
+    let head =
+        ["model", "memfit itself, ms a step", "of the rest", "processor time against without", "without, ms"];
+    Ok(markdown(&head, &rows))
+}
+
+/// Burn's `BalancedCheckpointing`, and memfit in the heap that this takes.
+pub(super) fn balanced() -> Result<String> {
+    let mut rows = Vec::new();
+    for model in MODELS {
+        let free = memfit(&format!("{model} --mode none --compare --steps 3"))?;
+        let row = |object: &Value, name: &str| {
+            let rows =
+                object["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["strategy"] == name));
+            rows.cloned().with_context(|| format!("{model}: there is no row `{name}`"))
+        };
+        let (peer, none) = (row(&free, "balanced")?, row(&free, "no limit")?);
+        // What the heap has beyond the tensors stays; the rest is the budget.
+        let beyond = number(&none, "measured_peak_bytes") - number(&none, "peak_bytes");
+        let room = number(&peer, "measured_peak_bytes") - beyond;
+        let budget = room.min(number(&none, "peak_bytes")).max(number(&free, "floor_bytes"));
+        let both = memfit(&format!("{model} --compare --steps 6 --budget {budget:.0}"))?;
+        let (peer, online, planned) =
+            (row(&both, "balanced")?, row(&both, "online")?, row(&both, "planned")?);
+        let base = number(&both, "base_processor_ns");
+        let heap = |row: &Value| mib(row, "measured_peak_bytes");
+        let time = |row: &Value| percent(number(row, "processor_ns"), base);
+        rows.push(vec![
+            model.to_owned(),
+            mib(&both, "base_measured_peak_bytes"),
+            heap(&peer),
+            heap(&online),
+            heap(&planned),
+            time(&peer),
+            time(&online),
+            time(&planned),
+        ]);
+    }
+    let head = [
+        "model",
+        "heap without, MiB",
+        "balanced",
+        "online",
+        "planned",
+        "processor time, balanced",
+        "online",
+        "planned",
+    ];
+    Ok(markdown(&head, &rows))
+}
+
+/// The largest batches in what a batch of 8 takes without memfit.
+pub(super) fn batch() -> Result<String> {
+    let mut rows = Vec::new();
+    for model in MODELS {
+        let words = [
+            "run",
+            "--release",
+            "--quiet",
+            "--package",
+            "memfit-cli",
+            "--",
+            "run",
+            model,
+            "--max-batch",
+            "--json",
+        ];
+        let run: Value = serde_json::from_str(&run::output("cargo", words)?)?;
+        let each = |time: &str, batch: &str| number(&run, time) / number(&run, batch);
+        rows.push(vec![
+            model.to_owned(),
+            mib(&run, "budget_bytes"),
+            run["base_max_batch"].to_string(),
+            run["max_batch"].to_string(),
+            format!("{:.2}", number(&run, "ratio")),
+            mib(&run, "peak_bytes"),
+            mib(&run, "measured_peak_bytes"),
+            percent(each("time_ns", "max_batch"), each("base_time_ns", "base_max_batch")),
+        ]);
+    }
+    let head =
+        ["model", "budget, MiB", "without", "with memfit", "times", "tensors", "heap", "time for an example"];
+    Ok(markdown(&head, &rows))
+}
