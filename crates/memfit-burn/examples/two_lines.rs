@@ -62,3 +62,11 @@ fn main() -> Result<(), memfit_burn::Fault> {
     );
     Ok(())
 }
+
+#[test]
+fn it_stays_within_its_budget() -> Result<(), memfit_burn::Fault> {
+    main()?;
+    let report = report(&FlexDevice).engine;
+    assert!(report.peak.0 <= 64 << 20 && report.recomputes > 0);
+    Ok(())
+}

@@ -8,7 +8,9 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Tensor};
-use memfit_burn::{Budget, Fault, Flex, FlexDevice, Memfit, attempt, enable, report};
+use memfit_burn::{
+    Budget, Fault, Flex, FlexDevice, Memfit, Mode, Options, attempt, enable, enable_with, report, step,
+};
 
 type B = Autodiff<Memfit<Flex>>;
 
@@ -88,4 +90,24 @@ fn views_share_what_they_show() {
     drop(copied);
     assert_eq!(report(&FlexDevice).engine.used, before);
     assert_eq!((report(&FlexDevice).host.unexpected, report(&FlexDevice).host.copies), (0, 0));
+}
+
+#[test]
+fn a_step_without_a_plan_is_not_planned_again() {
+    let _alone = alone();
+    // So little that everything is computed several times: no plan is looked for that takes so long.
+    let budget = Budget::of(8 << 14);
+    enable_with(&FlexDevice, Options { budget, mode: Mode::Planned, ..Options::default() }).unwrap();
+    let x = Tensor::<B, 2>::random([64, 64], Distribution::Default, &FlexDevice);
+    for _ in 0..6 {
+        let mut y = x.clone().require_grad();
+        for _ in 0..200 {
+            y = y.tanh();
+        }
+        drop(y.sum().backward());
+        step(&FlexDevice).unwrap();
+    }
+    let steps = report(&FlexDevice).steps;
+    assert_eq!((steps.steps, steps.planned, steps.hopeless), (6, 0, 1));
+    assert!(report(&FlexDevice).engine.peak <= budget.bytes());
 }

@@ -58,10 +58,15 @@ impl Output {
         work(&Tools { now: &now, stop: &stop, progress: &progress })
     }
 
-    /// Shows `what` is being done, on a terminal.
+    /// Shows `what` is being done, on a terminal; with `-v` as a line of its own.
     #[cfg(feature = "run")]
     pub(crate) fn progress(&self, what: &str) {
-        self.spinner.set_message(what.to_owned());
+        if self.verbose {
+            // Nobody waits for these lines.
+            self.spinner.suspend(|| drop(writeln!(anstream::stderr(), "{what}")));
+        } else {
+            self.spinner.set_message(what.to_owned());
+        }
     }
 
     /// How much work searches do: under a time limit as much as it allows.

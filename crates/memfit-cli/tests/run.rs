@@ -2,7 +2,8 @@
 #![cfg(feature = "run")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -51,4 +52,26 @@ fn a_budget_below_the_floor_says_what_would_do() {
     let object: Value = serde_json::from_slice(&infeasible.stdout).unwrap();
     assert_eq!(object["status"], "infeasible");
     assert!(object["floor_bytes"].as_u64() <= object["least_bytes"].as_u64());
+}
+
+#[test]
+fn a_killed_run_leaves_no_file() {
+    let dir = std::env::temp_dir().join(format!("memfit-killed-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
+    command.args("run gpt --batch 2 --steps 30 --budget floor+60% --verbose".split_whitespace());
+    for place in ["TMPDIR", "HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
+        command.env(place, &dir);
+    }
+    command.current_dir(&dir).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let under_way = lines.any(|line| line.unwrap().starts_with("online: step 1 of"));
+    // On Unix this is signal 9: nothing of the process runs any more.
+    child.kill().unwrap();
+    let status = child.wait().unwrap();
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(under_way && !status.success(), "it was in the middle of its work");
+    assert_eq!(left, Vec::<std::path::PathBuf>::new());
 }
