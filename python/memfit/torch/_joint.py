@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from . import _flops, _layout, _ops, _private
+from . import _flops, _late, _layout, _ops, _private
 from ._graph import Graph, Op, Value
 
 
@@ -55,14 +55,16 @@ def lower(gm: GraphModule, num_fwd_outputs: int) -> Joint:
     for node in nodes:
         if node in late and lowering.mutated.intersection(node.all_input_nodes):
             raise Unplannable(f"`{node.name}` reads an input that forward overwrites")
-    # What depends on no derivative may run before them: the planner decides.
-    for node in nodes:
-        if node in needed and node not in late and node not in copies:
-            lowering.node(node, "forward")
+    used = [node for node in nodes if node in needed and node not in copies]
+    first = _ancestors([node for node in forward if isinstance(node, Node)] + copies)
+    fixed = {node for node in used if node not in late and lowering.effect(node) != "pure"}
+    before, after = _late.order(used, first, late, fixed - first)
+    for node in before:
+        lowering.node(node, "forward")
     lowering.joint.copies = copies
     lowering.tangents([node for node in nodes if _private.is_tangent(node)], forward)
-    for node in nodes:
-        if node in needed and node in late and not _private.is_tangent(node):
+    for node in after:
+        if not _private.is_tangent(node):
             lowering.node(node, "backward")
     joint = lowering.joint
     returned = [node for node in forward + backward if isinstance(node, Node) and node in joint.value]
@@ -97,6 +99,7 @@ class _Lowering:
     def __init__(self, gm: GraphModule, mutated: set[Node]) -> None:
         self.module = gm
         self.mutated = mutated
+        self.overwritten = {_layout.storage_key(node.meta["val"]) for node in mutated}
         self.joint = Joint(Graph("joint"), [], {}, {}, -1)
         self.by_storage: dict[int, int] = {}
         self.parts: dict[Node, list[int | None]] = {}
@@ -189,12 +192,8 @@ class _Lowering:
     def compute(
         self, node: Node, phase: str, outputs: list[Any], made: list[int | None], fresh: list[int]
     ) -> None:
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta.get("val"))
+        args, kwargs = _values(node)
         operands = _layout.tensor_operands(node)
-        effect = _ops.effect(node.target, args, kwargs)
-        # What reads an input that forward overwrites in the end would find the new content later.
-        if effect == "pure" and any(self.origin(arg) in self.mutated for arg in operands):
-            effect = "once"
         writes = list(dict.fromkeys(made[at] for at in fresh))
         op = Op(
             name=node.name,
@@ -203,16 +202,21 @@ class _Lowering:
             flops=_flops.flops(node.target, args, kwargs, node.meta["val"]),
             moved=_flops.moved(node.target, args, kwargs, outputs),
             dtype=_flops.compute_dtype(args, kwargs, outputs),
-            effect=effect,
+            effect=self.effect(node),
             reads=list(dict.fromkeys(self.joint.value[arg] for arg in operands)),
             writes=writes,
         )
         self.joint.graph.ops.append(op)
         self.joint.ops.append(node)
 
-    def origin(self, node: Node) -> Node:
-        """The node whose storage `node` shows."""
-        return self.joint.root[self.joint.value[node]]
+    def effect(self, node: Node) -> str:
+        """What a run of `node` does beside making its outputs."""
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            return "pure"
+        effect = _ops.effect(node.target, *_values(node))
+        # What reads an input that forward overwrites in the end would find the new content later.
+        operands = {_layout.storage_key(arg.meta["val"]) for arg in _layout.tensor_operands(node)}
+        return "once" if effect == "pure" and operands & self.overwritten else effect
 
     def tangents(self, nodes: list[Node], forward: list[Node]) -> None:
         self.joint.boundary = len(self.joint.ops)
@@ -233,6 +237,10 @@ class _Lowering:
         op.reads, op.writes = list(reads), list(dict.fromkeys(writes))
         self.joint.graph.ops.append(op)
         self.joint.ops.append(None)
+
+
+def _values(node: Node) -> tuple[Any, Any]:
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta.get("val"))
 
 
 def _role(phase: str) -> str:
