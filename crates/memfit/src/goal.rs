@@ -111,6 +111,9 @@ pub struct Goal {
     pub recompute: Option<String>,
     /// Name of the placer.
     pub placer: String,
+    /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
+    /// arena may then be larger.
+    pub live: bool,
     /// Whether the host replays generator state, so that random ops may run again.
     pub replays_random: bool,
     /// Streams of execution that ops are spread over.
@@ -137,6 +140,7 @@ impl Goal {
             order: "best".to_owned(),
             recompute: Some("best".to_owned()),
             placer: "best".to_owned(),
+            live: false,
             replays_random: false,
             lanes: 1,
             lane_rule: LaneRule::Reachable,
@@ -148,7 +152,7 @@ impl Goal {
     }
 
     /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
-    /// `place:NAME`.
+    /// `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
     ///
     /// # Errors
     ///
@@ -158,6 +162,7 @@ impl Goal {
             Some(("order", name)) => name.clone_into(&mut self.order),
             Some(("recompute", name)) => self.recompute = Some(name.to_owned()),
             Some(("place", name)) => name.clone_into(&mut self.placer),
+            Some(("budget", "live")) => self.live = true,
             _ => {
                 let message = format!("`{strategy}` is not a strategy");
                 return Err(Failure::usage(

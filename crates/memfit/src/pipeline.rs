@@ -52,7 +52,7 @@ pub struct Summary {
     pub strategy: String,
     /// Device bytes it may use.
     pub budget: Bytes,
-    /// Device bytes it uses, fragmentation included.
+    /// Device bytes it uses, fragmentation included. May exceed a budget for live bytes ([`Goal::live`]).
     pub peak: Bytes,
     /// Largest sum of live bytes of the chosen program, each buffer rounded up to the alignment.
     pub live_peak: Bytes,
@@ -145,6 +145,8 @@ struct Candidate {
     problem: Problem,
     item_of: Vec<usize>,
     placement: Placement,
+    /// What counts against the budget: the arena, or what is live in it.
+    needs: Bytes,
     time: Nanos,
     time_bound: Nanos,
 }
@@ -183,7 +185,7 @@ impl Planner<'_> {
         // Fragmentation that another order is worth being tried for: half a percent.
         let fragments = |candidate: &Candidate| {
             let bound = candidate.problem.lower_bound();
-            candidate.placement.height > bound + Bytes(bound.0 / 200)
+            candidate.needs > bound + Bytes(bound.0 / 200)
         };
         let mut best: Option<Candidate> = None;
         for order in orders {
@@ -192,7 +194,7 @@ impl Planner<'_> {
             }
             let program = Program::in_order(self.graph, order, self.in_place());
             let candidate = self.place(program, Bytes::ZERO)?;
-            if best.as_ref().is_none_or(|best| candidate.placement.height < best.placement.height) {
+            if best.as_ref().is_none_or(|best| candidate.needs < best.needs) {
                 best = Some(candidate);
             }
         }
@@ -209,7 +211,7 @@ impl Planner<'_> {
             found = Some(match found {
                 None => (candidate, bound),
                 Some((best, least)) => {
-                    let lower = candidate.placement.height < best.placement.height;
+                    let lower = candidate.needs < best.needs;
                     (if lower { candidate } else { best }, least.min(bound))
                 }
             });
@@ -218,7 +220,8 @@ impl Planner<'_> {
     }
 
     fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
-        self.place_by(self.placer, program, enough)
+        // Where only live bytes count, a search for a lower arena is in vain.
+        self.place_by(if self.goal.live { self.quick } else { self.placer }, program, enough)
     }
 
     fn place_by(&self, placer: &dyn Placer, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
@@ -235,8 +238,9 @@ impl Planner<'_> {
         }
         (self.tools.progress)(placer.info().name);
         let placement = place_with(placer, &problem, &self.context(enough))?;
+        let needs = if self.goal.live { problem.lower_bound() } else { placement.height };
         let time = self.step_time;
-        Ok(Candidate { program, problem, item_of, placement, time, time_bound: time })
+        Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time })
     }
 
     /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
@@ -286,13 +290,13 @@ impl Planner<'_> {
             let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
             // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
             let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
-            let close = quick.placement.height <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
-            if quick.placement.height <= budget || !close || searches == 0 {
-                return Some((quick.placement.height, quick));
+            let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
+            if quick.needs <= budget || !close || searches == 0 {
+                return Some((quick.needs, quick));
             }
             searches -= 1;
             let placed = self.place(program.clone(), budget).ok()?;
-            Some((placed.placement.height, placed))
+            Some((placed.needs, placed))
         };
         match recompute::fit(strategy, &task, budget, &context, place) {
             Ok(fit) => Ok(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed }),
@@ -323,7 +327,7 @@ impl Planner<'_> {
             }
             // A strategy's own idea of what it needs leaves out fragmentation, so it is put to the test.
             match self.recompute(strategy, orders, budget) {
-                Ok(candidate) => high = candidate.placement.height,
+                Ok(candidate) => high = candidate.needs,
                 Err(_) => low = budget,
             }
             budget = Bytes(low.0 + high.0.saturating_sub(low.0) / 2);
@@ -385,18 +389,18 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
     // A search for the lowest arena would be in vain where that is too high anyway, and says nothing of the peak.
     let rough = recomputation.is_some().then(|| planner.rough(orders)).transpose()?;
     let rough = rough.filter(|(candidate, bound)| {
-        let height = candidate.placement.height;
+        let height = candidate.needs;
         peak(height) == base && *bound > budget(base)
     });
     let mut chosen = match rough {
         Some((candidate, _)) => candidate,
         None => planner.keep_all(orders)?,
     };
-    let unconstrained_peak = peak(chosen.placement.height);
+    let unconstrained_peak = peak(chosen.needs);
     let budget = budget(unconstrained_peak);
     let mut pass = format!("order:{}", order.info().name);
-    if chosen.placement.height > budget {
-        let keep_all = chosen.placement.height;
+    if chosen.needs > budget {
+        let keep_all = chosen.needs;
         let found = match recomputation {
             None => Err(keep_all),
             Some(strategy) => {
@@ -404,7 +408,7 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
                 let least = |low: Bytes| planner.least(strategy, orders, low.max(floor.bytes), keep_all);
                 // Nothing fits below the floor; what is enough is found from there.
                 match planner.recompute(strategy, orders, budget.max(floor.bytes)) {
-                    Ok(candidate) if candidate.placement.height > budget => Err(candidate.placement.height),
+                    Ok(candidate) if candidate.needs > budget => Err(candidate.needs),
                     found => found.map_err(least),
                 }
             }
@@ -427,7 +431,7 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
     }
     let Candidate { program, problem, placement, time, time_bound, .. } = chosen;
     let mut limits = planner.limits;
-    limits.banks[0].capacity = budget;
+    limits.banks[0].capacity = if goal.live { budget.max(placement.height) } else { budget };
     limits.lanes = goal.lanes.max(1);
     let plan = Plan { graph: graph.digest(), program, layout };
     (tools.progress)("verify");

@@ -82,24 +82,16 @@ class Partition(_private.CustomPartitionerFn):
         on_cpu = all(val.device.type in ("cpu", "meta") for val in vals if isinstance(val, torch.Tensor))
         graph = joint.graph.dumps().encode()
 
-        def plan(budget: int | str) -> memfit.Plan:
-            return memfit.plan(
-                graph,
-                budget=budget,
-                device=self.device or ("CPU" if on_cpu else "A100-80"),
-                strategy=("order:given", *self.strategy),
-                in_place=False,
-                seed=self.seed,
-            )
-
-        best = plan(self.budget)
-        # PyTorch chooses addresses itself, so what counts is what is live: a plan whose arena is somewhat
-        # larger may be faster and hold no more.
-        for percent in (106, 103) if best.recompute_ns else ():
-            roomier = plan(best.budget_bytes * percent // 100)
-            if roomier.live_peak_bytes <= best.budget_bytes and roomier.time_ns < best.time_ns:
-                return roomier, best.budget_bytes
-        return best, best.budget_bytes
+        # PyTorch chooses addresses itself, so what counts is what is live.
+        plan = memfit.plan(
+            graph,
+            budget=self.budget,
+            device=self.device or ("CPU" if on_cpu else "A100-80"),
+            strategy=("order:given", "budget:live", *self.strategy),
+            in_place=False,
+            seed=self.seed,
+        )
+        return plan, plan.budget_bytes
 
     def uuid(self) -> Any:
         """Names this partitioner and its options, for Inductor's cache of compiled graphs."""
@@ -108,6 +100,7 @@ class Partition(_private.CustomPartitionerFn):
         for file in (
             "_partition.py",
             "_joint.py",
+            "_late.py",
             "_measure.py",
             "_modules.py",
             "_private.py",

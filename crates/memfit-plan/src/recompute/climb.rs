@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, SCORES};
-use super::ladder::ladder;
+use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
 use super::task::{bytes, signed};
@@ -46,14 +46,53 @@ pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Fron
         front.add_schedule(task, schedule);
     }
     let work = Work::new(task, context.effort);
-    for (rung, &(target, round)) in ladder(task).iter().enumerate() {
+    let ladder = ladder(task);
+    let mut between = between(task, &ladder).into_iter().peekable();
+    for (rung, &(target, round)) in ladder.iter().enumerate() {
         if target > signed(budget) || (context.stop)() {
             break;
         }
         let seed = context.seed ^ rung as u64;
         climb(task, target, work.changes(round), work.scores, seed, context, &mut front);
+        while let Some((_, target)) = between.next_if(|&(after, _)| after == rung) {
+            if target > signed(budget) || (context.stop)() {
+                break;
+            }
+            stretch(task, target, work.changes / 48, seed, context, &mut front);
+        }
     }
     front
+}
+
+/// Adds to `front` what the best within `target` becomes when it may use all of it.
+fn stretch(
+    task: &Task<'_>,
+    target: i64,
+    changes: usize,
+    seed: u64,
+    context: &Context<'_>,
+    front: &mut Front,
+) {
+    let Some(start) = front.fastest(bytes(target)) else { return };
+    let best = start.cost.time;
+    if best <= task.base_time() + bound::extra(task, bytes(target)) {
+        return;
+    }
+    let limit = target - task.constant;
+    let Some(mut search) = Search::new(task, &start.schedule, limit, seed) else { return };
+    search.prune();
+    search.polish(changes / 4);
+    let mut found = search.state.schedule();
+    let effort = Effort { changes, heat: WARM, stop: context.stop };
+    let best = search.state.cost;
+    let mut better = None;
+    search.anneal(effort, best, |state| better = Some(state.schedule()));
+    if let Some(mut search) = better.and_then(|schedule| Search::new(task, &schedule, limit, seed)) {
+        search.prune();
+        search.polish(changes / 4);
+        found = search.state.schedule();
+    }
+    front.add_schedule(task, found);
 }
 
 /// Adds to `front` what greedy runs and local search find within `target`.

@@ -20,6 +20,22 @@ pub(super) fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
     ladder
 }
 
+/// What `ladder` leaves between its rungs, for quick looks: each two hundredth of the peak, in ascending order.
+/// Each with the rung that it comes after, so that both are climbed together.
+pub(super) fn between(task: &Task<'_>, ladder: &[(i64, bool)]) -> Vec<(usize, i64)> {
+    let reference = signed(task.reference);
+    let mut fine = Vec::new();
+    for part in 1..200 {
+        let target = scale(reference, part, 200);
+        let rung = ladder.partition_point(|&(rung, _)| rung <= target);
+        // Right above a rung there is nothing to find.
+        if rung > 0 && target - ladder[rung - 1].0 >= reference / 400 {
+            fine.push((rung - 1, target));
+        }
+    }
+    fine
+}
+
 fn scale(amount: i64, part: i64, of: i64) -> i64 {
     i64::try_from(i128::from(amount) * i128::from(part) / i128::from(of)).unwrap_or(0)
 }
