@@ -40,8 +40,8 @@ class Joint:
     """What forward does last: inputs take over what was computed for them (`copy_`)."""
 
 
-def lower(gm: GraphModule, num_fwd_outputs: int) -> Joint:
-    """The joint graph as the planner wants it. Raises `Unplannable`."""
+def lower(gm: GraphModule, num_fwd_outputs: int, *, lean: bool = True) -> Joint:
+    """The joint graph as the planner wants it. Raises `Unplannable`. `lean`: see `_late`."""
     *nodes, output = gm.graph.nodes
     outputs = _private.outputs(output)
     forward, backward = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
@@ -58,7 +58,7 @@ def lower(gm: GraphModule, num_fwd_outputs: int) -> Joint:
     used = [node for node in nodes if node in needed and node not in copies]
     first = _ancestors([node for node in forward if isinstance(node, Node)] + copies)
     fixed = {node for node in used if node not in late and lowering.effect(node) != "pure"}
-    before, after = _late.order(used, first, late, fixed - first)
+    before, after = _late.order(used, first, late, fixed - first, lean=lean)
     for node in before:
         lowering.node(node, "forward")
     lowering.joint.copies = copies

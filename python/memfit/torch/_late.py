@@ -1,8 +1,9 @@
 """When ops first run that only backward reads, though they depend on no derivative: masks, say, or `x - mean`.
 
-Run in forward, what they make is held until backward reads it; run in backward, what they read is. Which of
-them run early is a minimum cut: the least bytes held when the derivatives arrive, with every op run once. Ties
-go to backward. Those of forward run as soon as they can, those of backward right before their first use.
+Run in forward, what they make is held until backward reads it; run in backward, what they read is. Two answers
+are worth a plan. If nothing runs twice, a minimum cut says which run early: the least bytes held when the
+derivatives arrive, ties to backward. If much runs twice, all of them in backward: what they read may be computed
+again there. Those of forward run as soon as they can, those of backward right before their first use.
 """
 
 import operator
@@ -18,16 +19,17 @@ FORWARD, BACKWARD = "forward", "backward"
 
 
 def order(
-    nodes: list[Node], forward: set[Node], late: set[Node], fixed: set[Node]
+    nodes: list[Node], forward: set[Node], late: set[Node], fixed: set[Node], *, lean: bool
 ) -> tuple[list[Node], list[Node]]:
     """`nodes` before and after the derivatives arrive, each after what it reads.
 
     `nodes` is the trace, without what nobody needs. `forward` is what forward needs, `late` what depends on
-    derivatives: both stay as they are. What is in neither is up to us, but `fixed`, which ends forward.
+    derivatives: both stay as they are. What is in neither is up to us, but `fixed`, which ends forward. `lean`
+    asks for the fewest bytes held; otherwise as much as can be runs in backward.
     """
     stay = [node for node in nodes if node in forward or (node.op != "call_function" and node not in late)]
     free = [node for node in nodes if node not in late and node not in set(stay)]
-    early = _early(nodes, set(free), late, fixed)
+    early = _early(nodes, set(free), late, fixed, lean=lean)
     at = {node: place for place, node in enumerate(stay)}
     """For each node of forward: after which of those that stay it runs."""
     groups = [[node] for node in stay]
@@ -58,7 +60,7 @@ def _made(node: Node) -> dict[int, int]:
     return {key: int(out.untyped_storage().nbytes()) for key, out in made.items() if key not in known}
 
 
-def _early(nodes: list[Node], free: set[Node], late: set[Node], fixed: set[Node]) -> set[Node]:
+def _early(nodes: list[Node], free: set[Node], late: set[Node], fixed: set[Node], *, lean: bool) -> set[Node]:
     """Those of `free` that make something and run in forward."""
     maker: dict[int, Any] = {}
     size: dict[int, int] = {}
@@ -78,7 +80,7 @@ def _early(nodes: list[Node], free: set[Node], late: set[Node], fixed: set[Node]
     for key, by in maker.items():
         if by == BACKWARD or (by == FORWARD and not any(isinstance(side, Node) for side in readers[key])):
             continue
-        graph.add_edge(("held", key), by, capacity=size[key])
+        graph.add_edge(("held", key), by, capacity=size[key] if lean else 0)
         for side in readers[key]:
             if side != FORWARD:
                 graph.add_edge(side, ("held", key))
