@@ -3,9 +3,10 @@
 python examples/pytorch/enable.py
 """
 
-import memfit.torch
 import torch
 from torch import nn
+
+import memfit.torch
 
 
 class Residual(nn.Module):
@@ -57,8 +58,6 @@ with (
     again = train(5)
 
 print(f"losses          {', '.join(f'{loss:.4f}' for loss in budgeted)}")
-print(
-    f"peak            {without.peak_bytes / 1e6:.1f} MB without, {within.peak_bytes / 1e6:.1f} MB with"
-)
+print(f"peak            {without.peak_bytes / 1e6:.1f} MB without, {within.peak_bytes / 1e6:.1f} MB with")
 print(f"recomputed      {budget.stats['recomputed_ops']} of {budget.stats['ops']} ops")
 print(f"bit-identical   {plain == budgeted == again}")

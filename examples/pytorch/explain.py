@@ -1,9 +1,10 @@
-"""What ate the memory of a GPU, read off a snapshot of PyTorch's CUDA allocator. Needs no GPU: seconds on a CPU.
+"""What ate the memory of a GPU, read off a snapshot of PyTorch's CUDA allocator. Needs no GPU.
 
 python examples/pytorch/explain.py [SNAPSHOT]
 
-SNAPSHOT is what `torch.cuda.memory._dump_snapshot(path)` writes, after
-`torch.cuda.memory._record_memory_history(max_entries=100_000)`. Without one, a decoder that ran out of memory.
+SNAPSHOT is what `torch.cuda.memory._dump_snapshot(path)` writes after
+`torch.cuda.memory._record_memory_history(max_entries=100_000)`. Without it, one of a decoder that ran out of
+memory is read.
 """
 
 import pathlib

@@ -3,15 +3,14 @@
 python examples/pytorch/fit.py
 """
 
-import memfit.torch
 import torch
 from torch import nn
 
+import memfit.torch
+
 torch.manual_seed(0)
 layer = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.1, batch_first=True)
-model = nn.Sequential(
-    nn.Embedding(100, 64), nn.TransformerEncoder(layer, 4), nn.Linear(64, 100)
-)
+model = nn.Sequential(nn.Embedding(100, 64), nn.TransformerEncoder(layer, 4), nn.Linear(64, 100))
 optimizer = torch.optim.AdamW(model.parameters())
 
 
@@ -26,7 +25,8 @@ def train_step(tokens: torch.Tensor) -> torch.Tensor:
 tokens = torch.randint(0, 100, (16, 64))
 floor = memfit.torch.floor(train_step, tokens)
 print(
-    f"floor {floor.floor_bytes / 1e6:.1f} MB, forced by `{floor.largest_op}`; peak {floor.peak_bytes / 1e6:.1f} MB"
+    f"floor {floor.floor_bytes / 1e6:.1f} MB, forced by `{floor.largest_op}`; "
+    f"peak {floor.peak_bytes / 1e6:.1f} MB"
 )
 
 step = memfit.torch.fit(train_step, budget=floor.share(0.5))

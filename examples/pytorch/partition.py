@@ -1,14 +1,15 @@
-"""A compiled training step within a budget: what it keeps for backward, and what it runs again. Seconds on a CPU.
+"""A compiled training step within a budget: what is kept for backward, what runs again. Seconds on a CPU.
 
 python examples/pytorch/partition.py
 """
 
-import memfit.torch
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch.partitioners import default_partition
+
+import memfit.torch
 
 
 class Block(nn.Module):

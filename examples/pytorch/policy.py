@@ -3,10 +3,11 @@
 python examples/pytorch/policy.py
 """
 
-import memfit.torch
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+import memfit.torch
 
 torch.manual_seed(0)
 block = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.1, batch_first=True)
@@ -17,10 +18,8 @@ policy = memfit.torch.policy(block, x, budget="40%")
 def gradients(checkpointed: bool) -> list[torch.Tensor]:
     torch.manual_seed(1)
     block.zero_grad()
-    if checkpointed:
-        y = checkpoint(block, x, use_reentrant=False, context_fn=policy.contexts)
-    else:
-        y = block(x)
+    options = {"use_reentrant": False, "context_fn": policy.contexts}
+    y = checkpoint(block, x, **options) if checkpointed else block(x)
     y.square().mean().backward()
     return [parameter.grad.clone() for parameter in block.parameters()]
 

@@ -2,17 +2,18 @@
 
     PYTHONPATH=python python python/tests/bench_eager.py
 
-Processor time, medians of paired runs: per op without eviction, and per step at `floor+60%` with the two parts that make it
-longer: ops that run again, and everything else (the mode, the engine, the walk over arguments).
+Processor time, medians of paired runs: per op without eviction, and per step at `floor+60%` with the two
+parts that make it longer: ops that run again, and everything else (the mode, the engine, the walk over arguments).
 """
 
 import statistics
 import time
 from collections.abc import Callable
 
-import memfit.torch
 import torch
 from torch import nn
+
+import memfit.torch
 
 
 def per_op() -> None:
@@ -41,8 +42,9 @@ def per_op() -> None:
             with memfit.torch.enable(1 << 40):
                 run(100)
                 within.append(run())
-        added = statistics.median(b - a for a, b in zip(plain, within))
-        print(f"{name:<24} {1e6 * statistics.median(plain):6.2f} us plain, +{1e6 * added:.2f} us of memfit per op")
+        added = statistics.median(b - a for a, b in zip(plain, within, strict=True))
+        own = f"{1e6 * statistics.median(plain):6.2f} us plain"
+        print(f"{name:<24} {own}, +{1e6 * added:.2f} us of memfit per op")
 
 
 def steps(name: str, step: Callable[[], object], budget: int, rounds: int = 7) -> None:
@@ -68,7 +70,9 @@ def steps(name: str, step: Callable[[], object], budget: int, rounds: int = 7) -
     )
 
 
-def training(model: nn.Module, loss: Callable[..., torch.Tensor], batch: tuple[torch.Tensor, ...]) -> Callable[[], object]:
+def training(
+    model: nn.Module, loss: Callable[..., torch.Tensor], batch: tuple[torch.Tensor, ...]
+) -> Callable[[], object]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def step() -> None:

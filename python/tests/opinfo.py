@@ -72,7 +72,7 @@ def attempt(op: Callable[..., Any], sample: Any, in_place: bool) -> list[str] | 
         warnings.simplefilter("ignore")
         try:
             return [*bits(run(op, sample, in_place)), digest(torch.get_rng_state())]
-        except Exception as error:  # noqa: BLE001 - some samples are meant to fail
+        except Exception as error:
             return error
 
 
@@ -84,7 +84,7 @@ def evicted(op: Callable[..., Any], sample: Any, in_place: bool) -> list[str] | 
             with Budget(AMPLE, evict_all=True):
                 found = run(op, sample, in_place)
             return [*bits(found), digest(torch.get_rng_state())]
-        except Exception as error:  # noqa: BLE001 - reported by the caller
+        except Exception as error:
             return error
 
 
@@ -103,7 +103,7 @@ def cases(entry: Any, count: int) -> Iterator[tuple[Callable[..., Any], Any, boo
 
 
 def verdict(entry: Any, samples: int) -> tuple[str, str]:
-    """`same`, `refused`, `differs`, `random` (differs from run to run without memfit as well) or `fails` without memfit."""
+    """`same`, `refused`, `differs`, or without memfit `fails`, or `random`: differs from run to run."""
     outcomes = {"same": 0, "random": 0, "fails": 0}
     for op, sample, in_place in cases(entry, samples):
         plain = attempt(op, sample, in_place)
@@ -123,7 +123,7 @@ def verdict(entry: Any, samples: int) -> tuple[str, str]:
             if any(attempt(op, sample, in_place) != plain for _ in range(3)):
                 outcomes["random"] += 1
                 continue
-            at = [at for at, (one, other) in enumerate(zip(plain, within)) if one != other]
+            at = [at for at, (one, other) in enumerate(zip(plain, within, strict=True)) if one != other]
             return "differs", f"{what}results {at} of {len(plain)}"
         outcomes["same"] += 1
     return next((name for name in ("random", "same", "fails") if outcomes[name]), "fails"), ""

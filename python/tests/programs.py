@@ -1,7 +1,7 @@
-"""Random programs of PyTorch ops: views, writes in place, random numbers, reductions, indexing, and their gradients.
+"""Random programs of PyTorch ops: views, writes in place, random numbers, reductions, indexing, gradients.
 
-A program is its seed. Which op comes next, and on what, is drawn from the seed and from the shapes alone, so that a program
-takes the same way wherever it runs.
+A program is its seed. Which op comes next, and on what, is drawn from the seed and from the shapes alone, so
+that a program takes the same way wherever it runs.
 """
 
 import random
@@ -32,7 +32,7 @@ class Program:
         self.stopped: int | None = None
 
     def run(self, stop: int | None = None) -> int:
-        """Runs up to step `stop`, and returns the number of steps taken. A step that PyTorch refuses changes nothing."""
+        """Runs up to step `stop`; returns how many were taken. One that PyTorch refuses changes nothing."""
         steps = self.draw.randrange(20, 60)
         for at in range(steps):
             if at == stop:

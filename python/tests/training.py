@@ -261,8 +261,8 @@ def train(
     watch: bool = False,
     **options: Any,
 ) -> Outcome:
-    """Trains within `budget` bytes above what is alive, or without memfit. To `watch` means to find the floor of the
-    steps instead of the peak: memfit can't measure the scratch memory of an op while a meter does.
+    """Trains within `budget` bytes above what is alive, or without memfit. To `watch` means to find the floor
+    of the steps instead of the peak: memfit can't measure the scratch memory of an op while a meter does.
     """
     gc.collect()
     before = live_bytes(CPU)

@@ -39,7 +39,8 @@ def _check_torch() -> None:
 _check_torch()
 
 
-# Imported on first use: `python -m memfit.torch.export` must not load its module twice, and `export` needs no engine.
+# Imported on first use: `python -m memfit.torch.export` must not load its module twice, and `export` needs no
+# engine.
 _HOMES = {
     "export": ".export",
     **dict.fromkeys(("Budget", "disable", "drop", "enable", "is_enabled", "is_resident"), ".eager"),
@@ -65,4 +66,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
-__all__ = ["OLDEST_TORCH", *sorted(_HOMES)]  # noqa: PLE0604
+__all__ = ["OLDEST_TORCH", *sorted(_HOMES)]

@@ -1,9 +1,9 @@
-"""When ops first run that only backward reads, though they depend on no derivative: masks, say, or `x - mean`.
+"""When ops first run that only backward reads, though they need no derivative: masks, or `x - mean`.
 
-Run in forward, what they make is held until backward reads it; run in backward, what they read is. Two answers
-are worth a plan. If nothing runs twice, a minimum cut says which run early: the least bytes held when the
-derivatives arrive, ties to backward. If much runs twice, all of them in backward: what they read may be computed
-again there. Those of forward run as soon as they can, those of backward right before their first use.
+Run in forward, what they make is held until backward reads it; run in backward, what they read is. Two
+answers are worth a plan. If nothing runs twice, a minimum cut says which run early: the least bytes held when
+the derivatives arrive, ties to backward. If much runs twice, all of them in backward: what they read may be
+computed again there. Those of forward run as soon as they can, those of backward before their first use.
 """
 
 import operator
@@ -24,10 +24,10 @@ def order(
     """`nodes` before and after the derivatives arrive, each after what it reads.
 
     `nodes` is the trace, without what nobody needs. `forward` is what forward needs, `late` what depends on
-    derivatives: both stay as they are. What is in neither is up to us, but `fixed`, which ends forward. `lean`
-    asks for the fewest bytes held; otherwise as much as can be runs in backward.
+    derivatives: both stay as they are. What is in neither is up to us, but `fixed`, which ends forward.
+    `lean` asks for the fewest bytes held; otherwise as much as can be runs in backward.
     """
-    stay = [node for node in nodes if node in forward or (node.op != "call_function" and node not in late)]
+    stay = [node for node in nodes if node in forward or (_is_input(node) and node not in late)]
     free = [node for node in nodes if node not in late and node not in set(stay)]
     early = _early(nodes, set(free), late, fixed, lean=lean)
     at = {node: place for place, node in enumerate(stay)}
@@ -36,7 +36,8 @@ def order(
     for node in free:
         operands = node.all_input_nodes
         if (node in early or not _made(node)) and all(operand in at for operand in operands):
-            at[node] = len(stay) - 1 if node in fixed else max((at[operand] for operand in operands), default=0)
+            last = max((at[operand] for operand in operands), default=0)
+            at[node] = len(stay) - 1 if node in fixed else last
             groups[at[node]].append(node)
     after: dict[Node, None] = {}
     for node in [node for node in nodes if node in late] + [node for node in free if node not in at]:
@@ -51,9 +52,13 @@ def order(
     return [node for group in groups for node in group], list(after)
 
 
+def _is_input(node: Node) -> bool:
+    return node.op != "call_function"
+
+
 def _made(node: Node) -> dict[int, int]:
     """The storages that `node` makes, and their bytes. None for views, items of tuples, inputs."""
-    if node.op != "call_function" or node.target is operator.getitem:
+    if _is_input(node) or node.target is operator.getitem:
         return {}
     known = {_layout.storage_key(operand.meta["val"]) for operand in _layout.tensor_operands(node)}
     made = {_layout.storage_key(out): out for out in _layout.tensors_in(node.meta.get("val"))}

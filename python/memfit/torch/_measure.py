@@ -1,8 +1,8 @@
 """What ops really take: each distinct one is run on the device, for its scratch memory and for its time.
 
 What a kernel allocates besides its outputs no formula says: the CPU's convolutions, say, copy their operands
-into a layout of their own. Operands are noise, integers zero: on zeros a choice is never mispredicted, and `where`
-takes a seventh. Random ops, and ops that act outside, are not run; nor is anything that fails.
+into a layout of their own. Operands are noise, integers zero: on zeros no branch is mispredicted, and
+`where` takes a seventh. Random ops, and ops that act outside, are not run; nor is anything that fails.
 """
 
 import dataclasses

@@ -11,7 +11,8 @@ from memfit.torch._glue import AllocatorEvents, live_storages, mark_freed
 class Meter:
     """The most bytes that tensors of one device had at a time while the block ran.
 
-    On a CPU, what is alive at the start plus the allocator's events in this thread; on CUDA, the allocator's statistics.
+    On a CPU, what is alive at the start plus the allocator's events in this thread; on CUDA, the allocator's
+    statistics.
 
     ```python
     with Meter() as meter:
