@@ -48,6 +48,8 @@ pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Fron
     let work = Work::new(task, context.effort);
     let ladder = ladder(task);
     let mut between = between(task, &ladder).into_iter().peekable();
+    // Apart, so that rungs find what they find without it.
+    let mut stretched = Front::default();
     for (rung, &(target, round)) in ladder.iter().enumerate() {
         if target > signed(budget) || (context.stop)() {
             break;
@@ -58,22 +60,26 @@ pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Fron
             if target > signed(budget) || (context.stop)() {
                 break;
             }
-            stretch(task, target, work.changes / 48, seed, context, &mut front);
+            stretch(task, target, work.changes / 48, seed, context, (&front, &mut stretched));
         }
+    }
+    for point in stretched.points {
+        front.add(point);
     }
     front
 }
 
-/// Adds to `front` what the best within `target` becomes when it may use all of it.
+/// Adds to the second of `fronts` what the best of both within `target` becomes when it may use all of it.
 fn stretch(
     task: &Task<'_>,
     target: i64,
     changes: usize,
     seed: u64,
     context: &Context<'_>,
-    front: &mut Front,
+    (front, stretched): (&Front, &mut Front),
 ) {
-    let Some(start) = front.fastest(bytes(target)) else { return };
+    let fastest = [front.fastest(bytes(target)), stretched.fastest(bytes(target))];
+    let Some(start) = fastest.into_iter().flatten().min_by_key(|point| point.cost.time) else { return };
     let best = start.cost.time;
     if best <= task.base_time() + bound::extra(task, bytes(target)) {
         return;
@@ -92,7 +98,7 @@ fn stretch(
         search.polish(changes / 4);
         found = search.state.schedule();
     }
-    front.add_schedule(task, found);
+    stretched.add_schedule(task, found);
 }
 
 /// Adds to `front` what greedy runs and local search find within `target`.

@@ -66,8 +66,6 @@ pub(super) struct Search<'t, 'g> {
     random: Random,
     /// Values that can be made again and take bytes.
     movable: Vec<u32>,
-    /// By place in `movable`: bytes of those up to there, itself included.
-    up_to: Vec<u64>,
     log: Vec<Done>,
     base: f64,
     /// By node: how many later runs it has. Empty: nobody counts.
@@ -85,20 +83,13 @@ impl<'t, 'g> Search<'t, 'g> {
             .map(super::task::narrow)
             .filter(|&value| task.again(value) && task.size[value as usize] > 0);
         let base = task.base_time().0.max(1) as f64;
-        let movable: Vec<u32> = movable.collect();
-        let mut total = 0u64;
-        let up_to = movable.iter().map(|&value| {
-            total += u64::try_from(task.size[value as usize]).unwrap_or(0);
-            total
-        });
-        let up_to = up_to.collect();
+        let movable = movable.collect();
         let (copies, most_copies) = (Vec::new(), usize::MAX);
         Some(Search {
             state,
             task,
             random: Random::new(seed),
             movable,
-            up_to,
             log: Vec::new(),
             base,
             copies,
@@ -240,22 +231,11 @@ impl<'t, 'g> Search<'t, 'g> {
         right.then_some(run)
     }
 
-    /// A random value: one time in four any of them, else in proportion to its bytes. Most values of a graph of
-    /// small ops are tiny, and free nothing.
-    fn pick(&mut self) -> u32 {
-        let total = self.up_to.last().copied().unwrap_or(0);
-        if self.random.below(4) == 0 {
-            return self.movable[self.random.below(self.movable.len())];
-        }
-        let at = self.random.below(usize::try_from(total).unwrap_or(usize::MAX)) as u64;
-        self.movable[self.up_to.partition_point(|&bytes| bytes <= at).min(self.movable.len() - 1)]
-    }
-
     /// Makes a random value again right before one of its uses.
     fn make_again(&mut self) -> bool {
         let wanted = if self.state.over > 0 { 8 } else { 3 };
         for _ in 0..wanted {
-            let value = self.pick();
+            let value = self.movable[self.random.below(self.movable.len())];
             let events = self.state.events(value);
             if events.len() < 2 {
                 continue;
