@@ -3,7 +3,7 @@
     PYTHONPATH=python python python/tests/bench_eager.py
 
 Processor time, medians of paired runs: per op without eviction, and per step at `floor+60%` with the two
-parts that make it longer: ops that run again, and everything else (the mode, the engine, the walk over arguments).
+parts that make it longer: ops that run again, and everything else (the mode, the engine, the arguments).
 """
 
 import statistics
