@@ -26,8 +26,6 @@ EVICTED = (
     "hint: `memfit.torch.restore(tensor)` or `memfit.torch.pin(tensor)` before, in the thread that has the budget"
 )
 
-_SWAP = hasattr(torch.UntypedStorage, "_swap_data_ptr_")
-
 
 def track(device: torch.device) -> None:
     """Storages of `device` are what the budget is for."""
@@ -314,21 +312,14 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
 
 def evict(storage: torch.UntypedStorage) -> None:
     """The bytes go; the size stays, so that views can be made; an access raises."""
-    if _SWAP:
-        hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
-        storage._swap_data_ptr_(hollow)
-        torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
-    else:
-        storage.resize_(0)
+    hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
+    storage._swap_data_ptr_(hollow)
+    torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
 
 
 def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
     """The bytes of `source` become those of `storage`; its guard goes."""
-    if _SWAP:
-        storage._swap_data_ptr_(source)
-    else:
-        storage.resize_(source.nbytes())
-        storage.copy_(source)
+    storage._swap_data_ptr_(source)
 
 
 def window(
