@@ -54,6 +54,7 @@ pub(super) fn grid() -> Result<String> {
             row.push(percent(number(&run, "time_ns"), number(&run, "base_time_ns")));
             row.push(percent(number(&run, "processor_ns"), number(&run, "base_processor_ns")));
             row.push(run["recomputes"].to_string());
+            note(&row);
             rows.push(row);
         }
     }
@@ -104,49 +105,50 @@ pub(super) fn overhead() -> Result<String> {
     Ok(markdown(&head, &rows))
 }
 
-/// Burn's `BalancedCheckpointing`, and memfit in the heap that this takes.
+/// Burn's `BalancedCheckpointing`, and memfit in as many bytes as its tensors take.
 pub(super) fn balanced() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
-        let free = memfit(&format!("{model} --mode none --compare --steps 3"))?;
-        let row = |object: &Value, name: &str| {
-            let rows =
-                object["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["strategy"] == name));
-            rows.cloned().with_context(|| format!("{model}: there is no row `{name}`"))
+        let free = memfit(&format!("{model} --mode none --compare --steps 2"))?;
+        let find = |object: &Value, name: &str| {
+            let rows = object["rows"].as_array()?;
+            rows.iter().find(|row| row["strategy"] == name).cloned()
         };
-        let (peer, none) = (row(&free, "balanced")?, row(&free, "no limit")?);
-        // What the heap has beyond the tensors stays; the rest is the budget.
-        let beyond = number(&none, "measured_peak_bytes") - number(&none, "peak_bytes");
-        let room = number(&peer, "measured_peak_bytes") - beyond;
-        let budget = room.min(number(&none, "peak_bytes")).max(number(&free, "floor_bytes"));
-        let both = memfit(&format!("{model} --compare --steps 6 --budget {budget:.0}"))?;
-        let (peer, online, planned) =
-            (row(&both, "balanced")?, row(&both, "online")?, row(&both, "planned")?);
+        let peer = find(&free, "balanced").with_context(|| format!("{model}: no row `balanced`"))?;
+        let both = memfit(&format!("{model} --compare --steps 7 --budget {}", peer["peak_bytes"]))?;
         let base = number(&both, "base_processor_ns");
-        let heap = |row: &Value| mib(row, "measured_peak_bytes");
-        let time = |row: &Value| percent(number(row, "processor_ns"), base);
-        rows.push(vec![
-            model.to_owned(),
-            mib(&both, "base_measured_peak_bytes"),
-            heap(&peer),
-            heap(&online),
-            heap(&planned),
-            time(&peer),
-            time(&online),
-            time(&planned),
-        ]);
+        let mut row =
+            vec![model.to_owned(), mib(&both, "unconstrained_peak_bytes"), mib(&peer, "peak_bytes")];
+        let found = ["balanced", "online", "planned"].map(|name| find(&both, name));
+        let show = |of: &dyn Fn(&Value) -> String| {
+            found.each_ref().map(|row| row.as_ref().map_or_else(|| "too slow".to_owned(), of))
+        };
+        row.extend(show(&|row| mib(row, "measured_peak_bytes")));
+        row.extend(show(&|row| percent(number(row, "processor_ns"), base)));
+        row.extend(show(&|row| percent(number(row, "time_ns"), number(&both, "base_time_ns"))));
+        note(&row);
+        rows.push(row);
     }
     let head = [
         "model",
-        "heap without, MiB",
-        "balanced",
+        "tensors without, MiB",
+        "tensors with each",
+        "heap, balanced",
         "online",
         "planned",
         "processor time, balanced",
         "online",
         "planned",
+        "step, balanced",
+        "online",
+        "planned",
     ];
     Ok(markdown(&head, &rows))
+}
+
+/// Says a row before the others are there.
+fn note(row: &[String]) {
+    run::say(&row.join(" | "));
 }
 
 /// The largest batches in what a batch of 8 takes without memfit.

@@ -2,6 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use memfit::Bytes;
 use memfit::engine::Recorded;
 
 use super::{Seen, Trained, Training};
@@ -69,30 +70,51 @@ pub fn within(
     options: Options,
     seen: &mut dyn FnMut(Seen),
 ) -> Result<(Trained, Report, Option<Recorded>), Fault> {
-    fn on<D: Device>(
-        training: &Training,
-        device: &D,
-        options: Options,
-        seen: &mut dyn FnMut(Seen),
-    ) -> Result<(Trained, Report, Option<Recorded>), Fault> {
-        enable_with(device, options)?;
-        let ends = options.record || options.mode == Mode::Planned;
-        let mut fault = None;
-        let mut seen = |at: Seen| {
-            if ends && let Err(error) = step(device) {
-                fault.get_or_insert(error);
-            }
-            seen(at);
-        };
-        let trained = attempt(device, || training.run::<Autodiff<Memfit<D::Backend>>>(device, &mut seen))?;
-        match fault {
-            Some(fault) => Err(fault),
-            None => Ok((trained, report(device), take_recorded(device))),
-        }
+    match device {
+        Where::Cpu => within_on(training, &FlexDevice, options, seen),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => within_on(training, &crate::CudaDevice::default(), options, seen),
+    }
+}
+
+/// What tensors take with Burn's `BalancedCheckpointing`, by memfit's account.
+///
+/// # Errors
+///
+/// [`Fault::BadCall`] if there are tensors on the device.
+pub fn balanced_peak(training: &Training, device: Where) -> Result<Bytes, Fault> {
+    fn on<D: Device>(training: &Training, device: &D) -> Result<Bytes, Fault> {
+        enable(device, Budget::UNLIMITED)?;
+        attempt(device, || {
+            training.run::<Autodiff<Memfit<D::Backend>, BalancedCheckpointing>>(device, &mut |_| {})
+        })?;
+        Ok(report(device).engine.peak)
     }
     match device {
-        Where::Cpu => on(training, &FlexDevice, options, seen),
+        Where::Cpu => on(training, &FlexDevice),
         #[cfg(feature = "cuda")]
-        Where::Cuda => on(training, &crate::CudaDevice::default(), options, seen),
+        Where::Cuda => on(training, &crate::CudaDevice::default()),
+    }
+}
+
+fn within_on<D: Device>(
+    training: &Training,
+    device: &D,
+    options: Options,
+    seen: &mut dyn FnMut(Seen),
+) -> Result<(Trained, Report, Option<Recorded>), Fault> {
+    enable_with(device, options)?;
+    let ends = options.record || options.mode == Mode::Planned;
+    let mut fault = None;
+    let mut seen = |at: Seen| {
+        if ends && let Err(error) = step(device) {
+            fault.get_or_insert(error);
+        }
+        seen(at);
+    };
+    let trained = attempt(device, || training.run::<Autodiff<Memfit<D::Backend>>>(device, &mut seen))?;
+    match fault {
+        Some(fault) => Err(fault),
+        None => Ok((trained, report(device), take_recorded(device))),
     }
 }

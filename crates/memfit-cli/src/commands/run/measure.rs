@@ -14,6 +14,8 @@ use super::{heap, processor};
 pub(super) struct Step {
     pub(super) loss: f32,
     pub(super) time: Duration,
+    /// Time on processors, with all that was done between the steps.
+    processor: Option<Duration>,
     /// Most heap bytes, beyond those before the training.
     pub(super) peak: Bytes,
 }
@@ -25,26 +27,26 @@ pub(super) struct Measured {
     pub(super) steps: Vec<Step>,
     /// Most heap bytes, beyond those before the training.
     pub(super) peak: Bytes,
-    /// Time on processors, without the first step where there are others.
-    processor: Option<Duration>,
 }
 
 impl Measured {
     /// The median time of the steps; the first is left out where there are others: it also makes the state of the
     /// optimizer.
     pub(super) fn time(&self) -> Nanos {
-        let from = usize::from(self.steps.len() > 1);
-        let mut times: Vec<Duration> = self.steps[from..].iter().map(|step| step.time).collect();
-        times.sort_unstable();
-        let median = times.get(times.len() / 2).copied().unwrap_or_default();
-        Nanos(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX))
+        self.median(|step| Some(step.time)).unwrap_or_default()
     }
 
-    /// Time on processors for a step.
+    /// The same for the time on processors.
     pub(super) fn processor(&self) -> Option<Nanos> {
-        let steps = self.steps.len().saturating_sub(1).max(1);
-        let nanos = self.processor?.as_nanos() / steps as u128;
-        u64::try_from(nanos).ok().map(Nanos)
+        self.median(|step| step.processor)
+    }
+
+    fn median(&self, of: impl Fn(&Step) -> Option<Duration>) -> Option<Nanos> {
+        let from = usize::from(self.steps.len() > 1);
+        let mut times: Vec<Duration> = self.steps[from..].iter().filter_map(of).collect();
+        times.sort_unstable();
+        let median = times.get(times.len() / 2)?;
+        Some(Nanos(u64::try_from(median.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     pub(super) fn losses(&self) -> Vec<f32> {
@@ -58,7 +60,6 @@ fn bytes(count: usize) -> Bytes {
 
 /// Runs `work`, which tells of its steps.
 fn measured<T>(
-    count: usize,
     device: Where,
     progress: &dyn Fn(&Seen),
     work: impl FnOnce(&mut dyn FnMut(Seen)) -> Result<(Trained, T), Fault>,
@@ -72,15 +73,15 @@ fn measured<T>(
     let (trained, rest) = work(&mut |seen| {
         let window = heap::window();
         most = most.max(window);
-        steps.push(Step { loss: seen.loss, time: seen.time, peak: bytes(window.saturating_sub(before)) });
-        if steps.len() == 1 && count > 1 {
-            started = processor::time();
-        }
+        let now = processor::time();
+        let processor = now.zip(started).map(|(now, started)| now.saturating_sub(started));
+        started = now;
+        let peak = bytes(window.saturating_sub(before));
+        steps.push(Step { loss: seen.loss, time: seen.time, processor, peak });
         progress(&seen);
     })?;
-    let processor = processor::time().zip(started).map(|(end, start)| end.saturating_sub(start));
     most = most.max(heap::window());
-    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)), processor }, rest))
+    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)) }, rest))
 }
 
 /// Without memfit; with Burn's own checkpointing if `balanced`.
@@ -94,7 +95,7 @@ pub(super) fn plain(
         let run = if balanced { zoo::balanced } else { zoo::plain };
         Ok((run(training, device, seen), ()))
     };
-    measured(training.steps, device, progress, work).map(|(measured, ())| measured)
+    measured(device, progress, work).map(|(measured, ())| measured)
 }
 
 /// As `options` say.
@@ -108,7 +109,7 @@ pub(super) fn within(
     // A budget that is too small ends in a panic, which is caught, and said in other words.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let outcome = measured(training.steps, device, progress, |seen| {
+    let outcome = measured(device, progress, |seen| {
         zoo::within(training, device, options, seen)
             .map(|(trained, report, recorded)| (trained, (report, recorded)))
     });

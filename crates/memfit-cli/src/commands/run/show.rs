@@ -95,7 +95,7 @@ fn object(row: &Row, base: &Row) -> Value {
         "strategy": row.name,
         "identical": row.measured.trained == base.measured.trained,
         "measured_peak_bytes": row.measured.peak.0,
-        "peak_bytes": engine.map(|engine| engine.peak.0),
+        "peak_bytes": engine.map(|engine| engine.peak).or(row.peak).map(|peak| peak.0),
         "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
         "temporaries_bytes": taken,
         "process_bytes": process(row).map(|bytes| bytes.0),
@@ -158,7 +158,7 @@ fn text(
         rows.push(vec![
             row.name.to_owned(),
             row.measured.peak.to_string(),
-            column(engine.map(|engine| engine.peak.to_string())),
+            column(engine.map(|engine| engine.peak).or(row.peak).map(|peak| peak.to_string())),
             column(row.expected.as_ref().map(|expected| expected.peak.to_string())),
             column(row.report.map(|report| Bytes(report.host.temporaries).to_string())),
             time.to_string(),
