@@ -96,12 +96,12 @@ fn views_share_what_they_show() {
 fn a_step_without_a_plan_is_not_planned_again() {
     let _alone = alone();
     // So little that everything is computed several times: no plan is looked for that takes so long.
-    let budget = Budget::of(8 << 14);
+    let budget = Budget::of(6 << 14);
     enable_with(&FlexDevice, Options { budget, mode: Mode::Planned, ..Options::default() }).unwrap();
     let x = Tensor::<B, 2>::random([64, 64], Distribution::Default, &FlexDevice);
     for _ in 0..6 {
         let mut y = x.clone().require_grad();
-        for _ in 0..200 {
+        for _ in 0..150 {
             y = y.tanh();
         }
         drop(y.sum().backward());
