@@ -1,5 +1,5 @@
-//! How to run an op again, in few bytes. An operation of Burn's takes most of a kilobyte, whatever it does; written down,
-//! it takes some fifty bytes, and is read only where an op does run again.
+//! How to run an op again, in few bytes. An operation of Burn's takes 616 bytes, whatever it does; written down,
+//! it takes some fifty, and is read only where an op does run again.
 
 use burn_ir::OperationIr;
 
