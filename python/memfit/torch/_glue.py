@@ -137,6 +137,8 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
 
 _META = torch.device("meta")
 _SMALL = 1 << 10
+# What a library of kernels asks for however small the operands are.
+_CONVOLUTION = {"aten::convolution": 1 << 16, "aten::convolution_backward": 1 << 17}
 
 
 def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, bool]:
@@ -150,28 +152,35 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     except Exception:  # noqa: BLE001 - a wrong call fails again when it is made, with PyTorch's own words
         return None, _unknown(func, operands, read), True
     sizes = [storage.nbytes() for storage in results]
+    name = func._schema.name
     dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
-    if torch.Tag.pointwise in func.tags and len(dtypes) <= 1:
+    alike = len(dtypes) <= 1 and not any(dtype.is_complex for dtype in dtypes)
+    if torch.Tag.pointwise in func.tags and alike and name not in _IN_PARTS:
         return sizes, _SMALL, False
     made = sum(sizes)
-    if func._schema.name in _LITTLE_SCRATCH and len(dtypes) <= 1:
+    # What has less than 32 bits may be worked on in 32.
+    wider = max((4 // dtype.itemsize for dtype in dtypes if dtype.is_floating_point), default=1)
+    if name in _LITTLE_SCRATCH and alike and wider <= 1:
         return sizes, made // 4 + _SMALL, True
-    if func._schema.name in _SCRATCH_AS_RESULTS:
+    if name in _SCRATCH_AS_RESULTS and wider <= 1:
         return sizes, made + _SMALL, True
-    return sizes, read + made + _SMALL, True
+    small = _CONVOLUTION.get(name, _SMALL)
+    return sizes, max(1, wider) * (read + made) + small, True
 
 
+# Pointwise ops that are made of others.
+_IN_PARTS = {"aten::isinf"}
 # What kernels of PyTorch's were seen to need at most; of all others as much as they read and make.
 _LITTLE_SCRATCH = {
     f"aten::{name}"
-    for name in "mm addmm bmm baddbmm clone copy_ cat stack _log_softmax _softmax _safe_softmax _log_softmax_backward_data "
+    for name in "mm addmm bmm baddbmm clone copy_ cat stack _log_softmax _softmax _log_softmax_backward_data "
     "_softmax_backward_data native_layer_norm native_layer_norm_backward native_batch_norm sum mean amax amin max min "
     "embedding nll_loss_forward nll_loss_backward max_pool2d_with_indices max_pool2d_with_indices_backward "
     "avg_pool2d avg_pool2d_backward index_select gather fill_ zero_ zeros ones full empty empty_like zeros_like "
     "ones_like full_like new_empty new_zeros empty_strided new_empty_strided bernoulli_ normal_ uniform_ random_ "
     "native_dropout native_dropout_backward _to_copy".split()
 }
-_SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward"}
+_SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
 
 
 def _unknown(func: Any, operands: list[torch.Tensor], read: int) -> int:

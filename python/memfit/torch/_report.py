@@ -17,6 +17,7 @@ class Floor:
     largest_op: str
     peak_bytes: int
     """Most bytes of the step without a budget."""
+
     @property
     def floor_bytes(self) -> int:
         """No budget below this can do."""
