@@ -38,7 +38,9 @@ impl Default for Options {
 pub struct Stepped {
     /// Which sequence it was.
     pub sequence: Digest,
-    /// Whether a plan was followed to the end.
+    /// Whether there was a plan to follow, and whether it was followed to the end.
+    pub expected: bool,
+    /// See `expected`.
     pub guided: bool,
     /// Whether the sequence has settled, something ran again, and no plan was looked for so far.
     pub wants_plan: bool,
@@ -72,6 +74,8 @@ pub struct Stepper {
     known: Vec<Known>,
     /// The one seen last.
     last: Option<Digest>,
+    /// Plans made since one was followed to its end.
+    unused: u32,
     /// The sequence whose plan is being followed, and what was recomputed before this step.
     following: Option<Digest>,
     recomputed: u64,
@@ -83,6 +87,9 @@ const MOST_MISSED: u32 = 3;
 
 /// Plans after which a sequence is left to the online policy.
 const MOST_PLANS: u32 = 4;
+
+/// Plans that may go unused before only what comes again is planned: a program that goes another way each time needs none.
+const MOST_UNUSED: u32 = 2;
 
 /// The share of the budget that each plan after the first leaves unused more than the one before: one in so many.
 const SPARE: u64 = 128;
@@ -141,9 +148,8 @@ impl Stepper {
         let (mut stepped, recorded) = self.close(engine)?;
         if stepped.wants_plan {
             let effort = self.options.effort;
-            self.settle(recorded, &engine.settings, &effort)?;
+            stepped.predicted_ns = Some(self.settle(recorded, &engine.settings, &effort)?);
             stepped.planned = true;
-            stepped.predicted_ns = self.known.first().and_then(Known::predicted_ns);
         }
         Ok(stepped)
     }
@@ -166,6 +172,10 @@ impl Stepper {
             last.next = Some(sequence);
         }
         let missed = self.following == Some(sequence) && !guided;
+        if guided {
+            self.unused = 0;
+        }
+        let settled = self.options.settled.max(if self.unused < MOST_UNUSED { 1 } else { 2 });
         let known = self.know(sequence);
         known.seen = known.seen.saturating_add(1);
         if missed {
@@ -179,18 +189,21 @@ impl Stepper {
         let unplanned = known.plan.is_none() && known.plans < MOST_PLANS;
         let (seen, predicted_ns) = (known.seen, known.predicted_ns());
         // Where nothing ran again there is nothing to gain.
-        let wants_plan = seen >= self.options.settled && unplanned && recompute_ns > 0;
-        let stepped = Stepped { sequence, guided, wants_plan, planned: false, recompute_ns, predicted_ns };
+        let wants_plan = seen >= settled && unplanned && recompute_ns > 0;
+        let expected = self.following.is_some();
+        let stepped =
+            Stepped { sequence, expected, guided, wants_plan, planned: false, recompute_ns, predicted_ns };
         Ok((stepped, recorded))
     }
 
     /// Plans `recorded`, which ran within `settings`. Where no cheaper way is found it's to be run again as it ran: what
-    /// has fitted once fits again, which can't be said of a policy that sees no more than the present.
+    /// has fitted once fits again, which can't be said of a policy that sees no more than the present. Returns the ns of
+    /// repetitions in the plan that is kept.
     ///
     /// # Errors
     ///
     /// As [`offline::plan`], except for there being no plan.
-    pub fn settle(&mut self, recorded: Recorded, settings: &Settings, effort: &Effort) -> Result<(), Fault> {
+    pub fn settle(&mut self, recorded: Recorded, settings: &Settings, effort: &Effort) -> Result<u64, Fault> {
         let as_it_ran = repeated_ns(&recorded);
         let times = as_it_ran / recorded.trace.base().time.0.max(1) + 1;
         let effort = Effort { most_recompute: effort.most_recompute.max(times), ..*effort };
@@ -202,7 +215,7 @@ impl Stepper {
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
             known.plan = Some(recorded);
         }
-        Ok(())
+        Ok(known.predicted_ns().unwrap_or(as_it_ran))
     }
 
     /// Looks for a plan for `recorded` within `settings`, and keeps it. False if none was found.
@@ -211,6 +224,7 @@ impl Stepper {
     ///
     /// As [`offline::plan`], except for there being no plan.
     pub fn plan(&mut self, recorded: &Recorded, settings: &Settings, effort: &Effort) -> Result<bool, Fault> {
+        self.unused += 1;
         let known = self.know(sequence(&recorded.graph));
         known.plans += 1;
         match offline::plan(&recorded.trace, settings, effort) {

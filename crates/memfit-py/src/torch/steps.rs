@@ -71,7 +71,7 @@ impl Inner {
         let settings = self.engine.settings().clone();
         let mut stepper = std::mem::take(&mut self.steps.stepper);
         let planned = py.detach(|| match budget {
-            None => stepper.settle(recorded, &settings, &Effort::default()).map(|()| true),
+            None => stepper.settle(recorded, &settings, &Effort::default()).map(|_| true),
             Some(budget) => {
                 let settings = Settings { budget: Bytes(budget), ..settings };
                 stepper.plan(&recorded, &settings, &Effort { most_recompute: ANY, ..Effort::default() })
