@@ -1,7 +1,6 @@
 //! From Burn's operations to the engine's calls.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash as _, Hasher as _};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,6 @@ use burn_std::future::DynFut;
 use memfit::engine::{Call, Engine, Fate, Fault, Output, Settings, TensorId};
 use memfit::ir::{Effect, Role};
 use memfit::{Bytes, Nanos};
-use rustc_hash::FxHasher;
 
 use super::backend::Backend;
 use super::host::{BurnHost, Pending};
@@ -237,12 +235,7 @@ impl<B: Backend> Core<B> {
             let spared = shape.dying.iter().filter(|(_, _, free)| !free);
             op.mark_read_only(&spared.map(|&(id, _, _)| id).collect::<Vec<BurnId>>());
         }
-        let mut like = FxHasher::default();
-        kind.hash(&mut like);
-        operands.iter().for_each(|operand| operand.bytes.hash(&mut like));
-        op.outputs().for_each(|output| ops::bytes(output).hash(&mut like));
-        let like = like.finish();
-        self.engine.host.pending = Some(Pending { op, recipe, made: shape.made, like });
+        self.engine.host.pending = Some(Pending { op, recipe, made: shape.made });
         self.made.clear();
         let call = Call {
             kind: &kind,

@@ -6,7 +6,7 @@ use burn_backend::{DType, Shape, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_router::{Runner, RunnerClient as _};
 use memfit::Nanos;
-use memfit::engine::{Block, Host, HostError, Run, expected};
+use memfit::engine::{Block, Host, HostError, Run};
 use rustc_hash::FxHashMap;
 
 use super::backend::{Backend, copy};
@@ -46,8 +46,6 @@ pub(super) struct Pending {
     /// For the case that it runs again.
     pub(super) recipe: Option<Recipe>,
     pub(super) made: Made,
-    /// What it has in common with ops that take as long.
-    pub(super) like: u64,
 }
 
 pub(super) struct BurnHost<B: Backend> {
@@ -56,8 +54,6 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
     pub(super) pending: Option<Pending>,
-    /// Ns that ops take, by what they have in common.
-    times: FxHashMap<u64, u64>,
     /// By number of call.
     recipes: FxHashMap<u64, Recipe>,
     /// Bytes that the recipes point to, now and at most.
@@ -88,7 +84,6 @@ impl<B: Backend> BurnHost<B> {
             counters: Counters::default(),
             meter: None,
             pending: None,
-            times: FxHashMap::default(),
             recipes: FxHashMap::default(),
             written: (0, 0),
             slots: Vec::new(),
@@ -120,7 +115,6 @@ impl<B: Backend> BurnHost<B> {
         let slots: usize =
             self.slots.iter().map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
         self.written.1
-            + map(&self.times)
             + map(&self.recipes)
             + map(&self.homes)
             + map(&self.layouts)
@@ -256,7 +250,6 @@ impl<B: Backend> BurnHost<B> {
 
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        let mut like = None;
         let (op, made) = if run.repetition == 0 {
             let pending = self.pending.take().ok_or_else(|| HostError("a call without an op".to_owned()))?;
             if let Some(recipe) = pending.recipe {
@@ -264,7 +257,6 @@ impl<B: Backend> Host for BurnHost<B> {
                 self.written.1 = self.written.1.max(self.written.0);
                 self.recipes.insert(run.call, recipe);
             }
-            like = Some(pending.like);
             (pending.op, pending.made)
         } else {
             let known = self.recipes.get(&run.call).and_then(Recipe::read);
@@ -297,11 +289,7 @@ impl<B: Backend> Host for BurnHost<B> {
         self.settle(run, &outputs, made);
         self.again = false;
         self.busy += time;
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let Some(like) = like else { return Ok(Nanos(time)) };
-        let known = self.times.entry(like).or_default();
-        *known = expected(*known, time);
-        Ok(Nanos(*known))
+        Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)))
     }
 
     fn release(&mut self, block: Block) {
