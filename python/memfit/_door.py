@@ -55,7 +55,8 @@ def plan(
 
     `budget` is bytes, a size (`"8GiB"`), a share of the unconstrained peak (`"60%"`) or of what lies above
     the floor (`"floor+60%"`); without it all of the device may be used. `device` is a preset or the path of a
-    TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several.
+    TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several;
+    `"budget:live"` bounds live bytes instead of the arena.
     `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
     gives the same plan.
 
