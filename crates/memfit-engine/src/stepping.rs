@@ -207,11 +207,12 @@ impl Stepper {
         let as_it_ran = repeated_ns(&recorded);
         let times = as_it_ran / recorded.trace.base().time.0.max(1) + 1;
         let effort = Effort { most_recompute: effort.most_recompute.max(times), ..*effort };
-        let plans = self.know(sequence(&recorded.graph)).plans;
+        let sequence = sequence(&recorded.graph);
+        let plans = self.know(sequence).plans;
         let spare = Bytes(settings.budget.0 / SPARE * u64::from(plans));
         let settings = Settings { budget: settings.budget.saturating_sub(spare), ..settings.clone() };
         self.plan(&recorded, &settings, &effort)?;
-        let known = self.know(sequence(&recorded.graph));
+        let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
             known.plan = Some(recorded);
         }

@@ -54,8 +54,9 @@ class Fitted:
     from a recording without a budget, and made again. Between the calls there is no budget, and no overhead.
 
     With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan, after each
-    one's judge has read it; ranks whose steps differ have their own. What fails on one fails on all. `check` is off there unless asked for: DDP lays out its buckets
-    anew after its first step, so a training whose first step is made twice has other last bits.
+    one's judge has read it; ranks whose steps differ have their own. What fails on one fails on all. `check` is off there
+    unless asked for: DDP lays out its buckets anew after its first step, so a training whose first step is made twice
+    has other last bits.
 
     `load` is a folder that `save` wrote in an earlier run. `report` says what was predicted and measured.
     """

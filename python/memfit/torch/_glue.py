@@ -159,13 +159,13 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
         return sizes, _SMALL, False
     made = sum(sizes)
     # What has less than 32 bits may be worked on in 32.
-    wider = max((4 // dtype.itemsize for dtype in dtypes if dtype.is_floating_point), default=1)
-    if name in _LITTLE_SCRATCH and alike and wider <= 1:
+    wider = max([1, *(4 // dtype.itemsize for dtype in dtypes if dtype.is_floating_point)])
+    if name in _LITTLE_SCRATCH and alike and wider == 1:
         return sizes, made // 4 + _SMALL, True
-    if name in _SCRATCH_AS_RESULTS and wider <= 1:
+    if name in _SCRATCH_AS_RESULTS and wider == 1:
         return sizes, made + _SMALL, True
     small = _CONVOLUTION.get(name, _SMALL)
-    return sizes, max(1, wider) * (read + made) + small, True
+    return sizes, wider * (read + made) + small, True
 
 
 # Pointwise ops that are made of others.

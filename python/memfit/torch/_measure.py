@@ -15,6 +15,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from . import _ops
+from ._layout import tensors_in
 
 LABEL = "memfit.measure"
 RUNS = 3
@@ -106,7 +107,7 @@ def _noise(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 def _scratch(nodes: list[Node]) -> dict[Node, int]:
     """Scratch bytes of those that run. On CUDA from the allocator, else from the events of a profile."""
-    devices = {out.device.type for node in nodes for out in _tensors(node.meta["val"])}
+    devices = {out.device.type for node in nodes for out in tensors_in(node.meta["val"])}
     if devices <= {"cpu"}:
         return _scratch_by_profile(nodes)
     found = {}
@@ -162,7 +163,7 @@ def _scratch_by_profile(nodes: list[Node]) -> dict[Node, int]:
 def _time(node: Node, other: torch.Tensor) -> int:
     """Of the fastest of `RUNS`, in ns. On a CPU each begins with `other` in the caches, not its operands."""
     args, kwargs = _operands(node)
-    cuda = any(out.device.type == "cuda" for out in _tensors(node.meta["val"]))
+    cuda = any(out.device.type == "cuda" for out in tensors_in(node.meta["val"]))
     # What else runs on the machine is no part of an op, but time spent by other threads for it is.
     clock = time.thread_time_ns if not cuda and torch.get_num_threads() == 1 else time.perf_counter_ns
     best = 1 << 62
@@ -188,9 +189,5 @@ def _runs(node: Node) -> bool:
     return True
 
 
-def _tensors(val: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(val) if isinstance(leaf, torch.Tensor)]
-
-
 def _bytes(val: Any) -> int:
-    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in _tensors(val)}.values())
+    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(val)}.values())

@@ -11,10 +11,15 @@ const MODELS: [&str; 7] = ["resnet18", "resnet50", "shufflenet", "unet", "gpt", 
 const ROUNDS: usize = 3;
 
 /// The object that `memfit run` prints.
-fn memfit(words: &str) -> Result<Value> {
+fn object(words: &str) -> Result<Value> {
     let cargo = ["run", "--release", "--quiet", "--package", "memfit-cli", "--", "run"];
     let text = run::output("cargo", cargo.into_iter().chain(words.split_whitespace()).chain(["--json"]))?;
-    let object: Value = serde_json::from_str(&text).with_context(|| format!("`memfit run {words}`"))?;
+    serde_json::from_str(&text).with_context(|| format!("`memfit run {words}`"))
+}
+
+/// The same of a run that compares; what differs is an error.
+fn memfit(words: &str) -> Result<Value> {
+    let object = object(words)?;
     let same = |row: &Value| row["identical"] == true;
     if !same(&object) || !object["rows"].as_array().is_none_or(|rows| rows.iter().all(same)) {
         bail!("`memfit run {words}`: results differ");
@@ -155,19 +160,7 @@ fn note(row: &[String]) {
 pub(super) fn batch() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
-        let words = [
-            "run",
-            "--release",
-            "--quiet",
-            "--package",
-            "memfit-cli",
-            "--",
-            "run",
-            model,
-            "--max-batch",
-            "--json",
-        ];
-        let run: Value = serde_json::from_str(&run::output("cargo", words)?)?;
+        let run = object(&format!("{model} --max-batch"))?;
         let each = |time: &str, batch: &str| number(&run, time) / number(&run, batch);
         rows.push(vec![
             model.to_owned(),
