@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Effect, Nanos, Role};
+use rustc_hash::FxHashMap;
 
 use crate::alloc::{self, Allocator};
 use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
@@ -107,7 +108,7 @@ pub struct Engine<'a, H: Host> {
     pub(crate) settings: Settings,
     pub(crate) stats: Stats,
     pub(crate) kinds: Vec<String>,
-    known_kinds: BTreeMap<String, u32>,
+    known_kinds: FxHashMap<String, u32>,
     pub(crate) pins: BTreeMap<u32, u32>,
     pub(crate) scratch: Scratch,
     pub(crate) log: Option<Log>,
@@ -157,7 +158,7 @@ impl<'a, H: Host> Engine<'a, H> {
             settings,
             stats: Stats::default(),
             kinds: Vec::new(),
-            known_kinds: BTreeMap::new(),
+            known_kinds: FxHashMap::default(),
             pins: BTreeMap::new(),
             scratch: Scratch::default(),
             kept: Vec::new(),

@@ -1,6 +1,5 @@
 //! From Burn's operations to the engine's calls.
 
-use std::collections::BTreeMap;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,10 @@ use burn_std::future::DynFut;
 use memfit::engine::{Call, Engine, Fate, Fault, Output, Settings, TensorId};
 use memfit::ir::{Effect, Role};
 use memfit::{Bytes, Nanos};
+use rustc_hash::FxHashMap;
 
 use super::backend::Backend;
-use super::host::{BurnHost, Pending};
+use super::host::BurnHost;
 use super::ops;
 use super::recipe::{Made, Pen};
 use super::steps::Steps;
@@ -39,17 +39,24 @@ pub(super) struct Core<B: Backend> {
     pub(super) fault: Option<Fault>,
     /// Whether there ever was one.
     pub(super) failed: bool,
-    tensors: BTreeMap<BurnId, Known>,
+    tensors: FxHashMap<BurnId, Known>,
     thread: Option<ThreadId>,
-    kind: String,
-    made: Vec<TensorId>,
-    /// What the op at hand reads.
-    operands: Vec<Operand>,
-    /// The most tensors that the program has held at once.
-    most: usize,
+    /// Names of ops, by their codes.
+    kinds: FxHashMap<u64, String>,
+    lists: Lists,
     pen: Pen,
     /// Time between Burn and the backend.
     pub(super) own: Duration,
+}
+
+/// What is known of the op at hand: lists that are used again and again.
+#[derive(Default)]
+struct Lists {
+    operands: Vec<Operand>,
+    reads: Vec<TensorId>,
+    outputs: Vec<Output>,
+    dying: Vec<Dying>,
+    made: Vec<TensorId>,
 }
 
 /// What an op reads.
@@ -62,15 +69,27 @@ struct Operand {
     bytes: u64,
 }
 
+/// What ends with an op.
+#[derive(Clone, Copy)]
+struct Dying {
+    id: BurnId,
+    tensor: TensorId,
+    /// Whether its bytes may be overwritten.
+    free: bool,
+}
+
 /// How an op is to run.
 struct Shape {
-    outputs: Vec<Output>,
     made: Made,
     effect: Effect,
-    /// Tensors that end with it, each once, and whether their bytes may be overwritten.
-    dying: Vec<(BurnId, TensorId, bool)>,
     /// Made to stay: the output of an update.
     update: Option<BurnId>,
+}
+
+/// Bytes of a map's places.
+pub(super) fn map_bytes<K, V>(map: &FxHashMap<K, V>) -> usize {
+    // A byte of control for each place, and places in a power of two.
+    (map.capacity() * 8 / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)
 }
 
 pub(super) fn settings(options: &Options) -> Settings {
@@ -93,12 +112,10 @@ impl<B: Backend> Core<B> {
             options,
             fault: None,
             failed: false,
-            tensors: BTreeMap::new(),
+            tensors: FxHashMap::default(),
             thread: None,
-            kind: String::new(),
-            made: Vec::new(),
-            operands: Vec::new(),
-            most: 0,
+            kinds: FxHashMap::default(),
+            lists: Lists::default(),
             pen: Pen::default(),
             own: Duration::ZERO,
         })
@@ -106,9 +123,7 @@ impl<B: Backend> Core<B> {
 
     /// The most that all tables have taken.
     pub(super) fn table_bytes(&self) -> u64 {
-        // A node of the map is a little more than half full.
-        let named = self.most * size_of::<(BurnId, Known)>() * 3 / 2;
-        self.engine.table_bytes().0 + (self.engine.host.table_bytes() + named) as u64
+        self.engine.table_bytes().0 + (self.engine.host.table_bytes() + map_bytes(&self.tensors)) as u64
     }
 
     /// Tensors that the program holds.
@@ -167,36 +182,41 @@ impl<B: Backend> Core<B> {
 
     /// Runs `op`, or ends a tensor.
     pub(super) fn register(&mut self, op: OperationIr) -> Result<(), Fault> {
+        let (started, busy) = (Instant::now(), self.engine.host.busy);
+        let served = self.serve(op);
+        self.own += started.elapsed().saturating_sub(self.engine.host.busy - busy);
+        served
+    }
+
+    fn serve(&mut self, op: OperationIr) -> Result<(), Fault> {
         match &op {
             OperationIr::Drop(tensor) => return self.end(tensor.id),
             // Says that a tensor has been brought in, which is known.
             OperationIr::Init(_) => return Ok(()),
             _ => {}
         }
-        let mut operands = std::mem::take(&mut self.operands);
-        operands.clear();
-        let (started, busy) = (Instant::now(), self.engine.host.busy);
-        let ran = self.same_thread().and_then(|()| self.look(&op, &mut operands));
+        let mut lists = std::mem::take(&mut self.lists);
+        let ran = self.same_thread().and_then(|()| self.look(&op, &mut lists.operands));
         if ran.is_err() {
             let ending = op.inputs().filter(|tensor| tensor.status == TensorStatus::ReadWrite);
             let ending: Vec<BurnId> = ending.map(|tensor| tensor.id).collect();
             ending.into_iter().try_for_each(|tensor| self.end(tensor))?;
         }
         let ran = ran.and_then(|()| {
-            let ran = self.run(op, &operands);
+            let ran = self.run(op, &mut lists);
             if ran.is_err() {
-                let mut ending = operands.iter().filter(|operand| operand.ends);
+                let mut ending = lists.operands.iter().filter(|operand| operand.ends);
                 ending.try_for_each(|operand| self.end(operand.id))?;
             }
             ran
         });
-        self.own += started.elapsed().saturating_sub(self.engine.host.busy - busy);
-        self.operands = operands;
+        self.lists = lists;
         ran
     }
 
     /// What `op` reads, and what is known of it.
     fn look(&self, op: &OperationIr, operands: &mut Vec<Operand>) -> Result<(), Fault> {
+        operands.clear();
         for input in op.inputs() {
             let ends = input.status == TensorStatus::ReadWrite;
             operands.push(Operand {
@@ -216,49 +236,48 @@ impl<B: Backend> Core<B> {
         self.engine.del(known.tensor)
     }
 
-    fn run(&mut self, mut op: OperationIr, operands: &[Operand]) -> Result<(), Fault> {
+    fn run(&mut self, mut op: OperationIr, lists: &mut Lists) -> Result<(), Fault> {
         if let OperationIr::Custom(custom) = &op {
             return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
         }
-        let shape = self.shape(&op, operands)?;
+        let mut pending = self.engine.host.pending.take().unwrap_or_default();
+        pending.note_outputs(&op);
+        let shape = self.shape(&op, &pending.outputs, lists)?;
+        let Lists { operands, reads, outputs, dying, made } = lists;
         let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
         let recipe = if repeatable { self.pen.write(&op, shape.made) } else { None };
         if repeatable && recipe.is_none() {
             return Err(Fault::BadCall(format!("can't write down `{op:?}`")));
         }
-        let reads: Vec<TensorId> = operands.iter().map(|operand| operand.known.tensor).collect();
-        let written: Vec<BurnId> = op.outputs().map(|output| output.id).collect();
-        let mut kind = std::mem::take(&mut self.kind);
-        ops::name(&op, &mut kind);
+        reads.clear();
+        reads.extend(operands.iter().map(|operand| operand.known.tensor));
+        let spared = |id: BurnId| dying.iter().any(|dying| dying.id == id && !dying.free);
+        if dying.iter().any(|dying| !dying.free) {
+            op.mark_read_only(
+                &dying.iter().map(|dying| dying.id).filter(|&id| spared(id)).collect::<Vec<BurnId>>(),
+            );
+        }
+        pending.free.clear();
+        pending.free.extend(operands.iter().map(|operand| operand.ends && !spared(operand.id)));
         let created = ops::is_creation(&op);
-        if shape.dying.iter().any(|(_, _, free)| !free) {
-            let spared = shape.dying.iter().filter(|(_, _, free)| !free);
-            op.mark_read_only(&spared.map(|&(id, _, _)| id).collect::<Vec<BurnId>>());
+        let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
+        (pending.op, pending.recipe, pending.made) = (Some(op), recipe, shape.made);
+        self.engine.host.pending = Some(pending);
+        made.clear();
+        let call =
+            Call { kind, reads, outputs, time: Nanos(1), workspace: Bytes::ZERO, effect: shape.effect };
+        self.engine.apply(&call, made)?;
+        let written = self.engine.host.pending.as_ref().map_or(&[][..], |pending| &pending.outputs);
+        let root = shape.effect == Effect::Once;
+        for (output, &tensor) in written.iter().zip(&*made) {
+            self.tensors.insert(output.id, Known { tensor, root, created, read: false });
         }
-        self.engine.host.pending = Some(Pending { op, recipe, made: shape.made });
-        self.made.clear();
-        let call = Call {
-            kind: &kind,
-            reads: &reads,
-            outputs: &shape.outputs,
-            time: Nanos(1),
-            workspace: Bytes::ZERO,
-            effect: shape.effect,
-        };
-        let ran = self.engine.apply(&call, &mut self.made);
-        self.kind = kind;
-        ran?;
-        for (&output, &tensor) in written.iter().zip(&self.made) {
-            let root = shape.effect == Effect::Once;
-            self.tensors.insert(output, Known { tensor, root, created, read: false });
-        }
-        self.most = self.most.max(self.tensors.len());
         for operand in operands.iter().filter(|operand| !operand.known.read && !operand.ends) {
             if let Some(known) = self.tensors.get_mut(&operand.id) {
                 known.read = true;
             }
         }
-        for (id, tensor, free) in shape.dying {
+        for &Dying { id, tensor, free } in &*dying {
             // Its bytes may be another tensor's by now, whatever a plan wants kept.
             if free && shape.update != Some(id) {
                 self.engine.drop(tensor)?;
@@ -269,11 +288,16 @@ impl<B: Backend> Core<B> {
     }
 
     /// What is made of `op`'s inputs and outputs.
-    fn shape(&mut self, op: &OperationIr, operands: &[Operand]) -> Result<Shape, Fault> {
+    fn shape(&mut self, op: &OperationIr, made_of: &[TensorIr], lists: &mut Lists) -> Result<Shape, Fault> {
+        let Lists { operands, outputs, dying, .. } = lists;
         let mut effect = ops::effect(op);
+        dying.clear();
         let ending = operands.iter().filter(|operand| operand.ends);
-        let mut dying: Vec<(BurnId, TensorId, bool)> =
-            ending.map(|operand| (operand.id, operand.known.tensor, false)).collect();
+        dying.extend(ending.map(|operand| Dying {
+            id: operand.id,
+            tensor: operand.known.tensor,
+            free: false,
+        }));
         let view = operands.first().is_some_and(|input| {
             self.engine.host.layout(input.id).is_some_and(|layout| B::shares(op, layout))
         });
@@ -289,13 +313,13 @@ impl<B: Backend> Core<B> {
             (false, Some(_)) => Made::Over,
             (false, None) => Made::Fresh,
         };
-        let outputs = op.outputs().map(|output| match made {
+        outputs.clear();
+        outputs.extend(made_of.iter().map(|output| match made {
             Made::View => Output::View(0),
             Made::Over => Output::InPlace(0),
             Made::Fresh => Output::Fresh(Bytes(ops::bytes(output).max(1))),
-        });
-        let outputs: Vec<Output> = outputs.collect();
-        let size: u64 = op.outputs().map(ops::bytes).sum();
+        }));
+        let size: u64 = made_of.iter().map(ops::bytes).sum();
         let lost = self.lost(operands)?;
         // A source that ends here would have to stay for the sake of what is made of it, which is no larger: then the
         // latter stays, and the source goes.
@@ -303,7 +327,7 @@ impl<B: Backend> Core<B> {
             effect = Effect::Once;
         }
         if !view {
-            for (id, tensor, free) in &mut dying {
+            for Dying { id, tensor, free } in dying {
                 *free = match self.engine.fate(*tensor)? {
                     _ if update == Some(*id) => true,
                     Fate::Repeatable => true,
@@ -313,7 +337,7 @@ impl<B: Backend> Core<B> {
                 };
             }
         }
-        Ok(Shape { outputs, made, effect, dying, update })
+        Ok(Shape { made, effect, update })
     }
 
     /// Bytes of sources that end with an op, and that nothing else needs.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use burn_backend::{DType, Shape, TensorData};
+use burn_backend::{DType, Shape};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_router::{Runner, RunnerClient as _};
 use memfit::Nanos;
@@ -10,6 +10,7 @@ use memfit::engine::{Block, Host, HostError, Run};
 use rustc_hash::FxHashMap;
 
 use super::backend::{Backend, copy};
+use super::core::map_bytes;
 use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
 use super::recipe::{Made, Recipe};
@@ -39,13 +40,26 @@ struct Slot {
     tensors: Vec<TensorId>,
 }
 
-/// The op of the call that comes.
+/// An op that is to run. Boxed and used again: an operation of Burn's is large, and lists are made once.
+#[derive(Default)]
 pub(super) struct Pending {
     /// As it runs now: some inputs may be overwritten.
-    pub(super) op: OperationIr,
+    pub(super) op: Option<OperationIr>,
     /// For the case that it runs again.
     pub(super) recipe: Option<Recipe>,
     pub(super) made: Made,
+    /// What it makes, all to be read only.
+    pub(super) outputs: Vec<TensorIr>,
+    /// For each operand, whether the backend may overwrite it.
+    pub(super) free: Vec<bool>,
+}
+
+impl Pending {
+    /// Notes what `op` makes.
+    pub(super) fn note_outputs(&mut self, op: &OperationIr) {
+        self.outputs.clear();
+        self.outputs.extend(op.outputs().map(read_only));
+    }
 }
 
 pub(super) struct BurnHost<B: Backend> {
@@ -53,7 +67,10 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) draws: Draws,
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
-    pub(super) pending: Option<Pending>,
+    /// The op of the call that comes.
+    pub(super) pending: Option<Box<Pending>>,
+    /// For an op that runs again.
+    repeated: Option<Box<Pending>>,
     /// By number of call.
     recipes: FxHashMap<u64, Recipe>,
     /// Bytes that the recipes point to, now and at most.
@@ -64,11 +81,11 @@ pub(super) struct BurnHost<B: Backend> {
     homes: FxHashMap<TensorId, u32>,
     /// By tensor that the program holds: what the next op on it has to know.
     layouts: FxHashMap<TensorId, B::Layout>,
-    /// The operands of a run: the address of each, and whether the backend may overwrite it.
-    operands: Vec<(Option<usize>, bool)>,
     /// Whether an op runs again: what it makes has its layout, or is held no more.
     again: bool,
     started: Instant,
+    /// When the last op had run, since then.
+    now: Duration,
     /// Time in ops, first runs and repetitions.
     pub(super) busy: Duration,
 }
@@ -84,14 +101,15 @@ impl<B: Backend> BurnHost<B> {
             counters: Counters::default(),
             meter: None,
             pending: None,
+            repeated: None,
             recipes: FxHashMap::default(),
             written: (0, 0),
             slots: Vec::new(),
             homes: FxHashMap::default(),
             layouts: FxHashMap::default(),
-            operands: Vec::new(),
             again: false,
             started: Instant::now(),
+            now: Duration::ZERO,
             busy: Duration::ZERO,
         }
     }
@@ -99,8 +117,10 @@ impl<B: Backend> BurnHost<B> {
     fn slot(&mut self, storage: u32) -> &mut Slot {
         let at = storage as usize;
         if self.slots.len() <= at {
-            // By an eighth, not to twice what it is: these are many.
-            self.slots.reserve_exact((at + 1 - self.slots.len()).max(self.slots.len() / 8));
+            if self.slots.capacity() <= at {
+                // By an eighth, not to twice what it is: these are many.
+                self.slots.reserve_exact((at + 1 - self.slots.len()).max(self.slots.len() / 8));
+            }
             self.slots.resize_with(at + 1, Slot::default);
         }
         &mut self.slots[at]
@@ -108,16 +128,12 @@ impl<B: Backend> BurnHost<B> {
 
     /// The most that recipes and tables have taken.
     pub(super) fn table_bytes(&self) -> usize {
-        fn map<K, V>(map: &FxHashMap<K, V>) -> usize {
-            // A byte of control for each place, and places in a power of two.
-            (map.capacity() * 8 / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)
-        }
         let slots: usize =
             self.slots.iter().map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
         self.written.1
-            + map(&self.recipes)
-            + map(&self.homes)
-            + map(&self.layouts)
+            + map_bytes(&self.recipes)
+            + map_bytes(&self.homes)
+            + map_bytes(&self.layouts)
             + self.slots.capacity() * size_of::<Slot>()
             + slots
     }
@@ -132,9 +148,9 @@ impl<B: Backend> BurnHost<B> {
         self.layouts.remove(&tensor);
     }
 
-    /// `tensor` is in `storage` from now on.
+    /// `tensor`, which is to be read only, is in `storage` from now on.
     pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) {
-        let handle = self.runner.get_tensor_handle(&read_only(tensor));
+        let handle = self.runner.get_tensor_handle(tensor);
         self.hold_with(storage, tensor, &handle);
     }
 
@@ -177,9 +193,10 @@ impl<B: Backend> BurnHost<B> {
     }
 
     /// Runs `op` on the backend. `state`: where its random numbers begin.
-    fn execute(&mut self, op: OperationIr, state: Option<u64>) -> Result<Duration, HostError> {
+    fn execute(&mut self, pending: &mut Pending, state: Option<u64>) -> Result<Duration, HostError> {
+        let none = || HostError("a call without an op".to_owned());
         let started = Instant::now();
-        let data: Option<(TensorId, TensorData)> = match random(&op) {
+        let drawn = match pending.op.as_ref().and_then(random) {
             Some(draw) if B::HOST_DRAWS => {
                 let drawn = self.draws.draw(draw, state);
                 let drawn = drawn.ok_or_else(|| HostError(format!("can't draw `{:?}`", draw.out.dtype)))?;
@@ -192,17 +209,19 @@ impl<B: Backend> BurnHost<B> {
             }
             None => None,
         };
-        match data {
+        match drawn {
             Some((id, data)) => self.runner.register_tensor_data_id(id, data),
-            None => self.runner.register_op(op),
+            None => self.runner.register_op(pending.op.take().ok_or_else(none)?),
         }
-        Ok(started.elapsed())
+        let ended = Instant::now();
+        self.now = ended - self.started;
+        Ok(ended - started)
     }
 
     /// Books the outputs of a run: their handles, and whether they share what they were expected to share.
-    fn settle(&mut self, run: &Run<'_>, outputs: &[TensorIr], made: Made) {
-        for (output, block) in outputs.iter().zip(run.writes) {
-            match made {
+    fn settle(&mut self, run: &Run<'_>, pending: &Pending) {
+        for (output, block) in pending.outputs.iter().zip(run.writes) {
+            match pending.made {
                 Made::View => {
                     self.hold_view(run.reads[0].storage, output);
                     self.counters.views += 1;
@@ -218,17 +237,18 @@ impl<B: Backend> BurnHost<B> {
                     Some(&home) => self.hold(home, output),
                     None => self.drop_handle(output.id),
                 },
-                Made::Fresh => self.hold_apart(block.storage, output),
+                Made::Fresh => self.hold_apart(block.storage, output, run, pending),
             }
         }
     }
 
-    /// `output` is in `storage` from now on, and shares no bytes with an operand.
-    fn hold_apart(&mut self, storage: u32, output: &TensorIr) {
-        let handle = self.runner.get_tensor_handle(&read_only(output));
+    /// `output` is in `storage` from now on, and shares no bytes with an operand that is still there.
+    fn hold_apart(&mut self, storage: u32, output: &TensorIr, run: &Run<'_>, pending: &Pending) {
+        let handle = self.runner.get_tensor_handle(output);
         let address = B::address(&handle);
-        let shared = address.is_some() && self.operands.contains(&(address, false));
-        if !shared {
+        let operands = run.reads.iter().zip(&pending.free);
+        let mut there = operands.filter(|(_, free)| !**free).map(|(block, _)| block.storage);
+        if address.is_none() || there.all(|operand| self.slot(operand).address != address) {
             return self.hold_with(storage, output, &handle);
         }
         if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
@@ -246,47 +266,50 @@ impl<B: Backend> BurnHost<B> {
         }
         self.slot(storage).address = before;
     }
+
+    /// The op that `call` was, to be run again.
+    fn recall(&mut self, call: u64) -> Result<Box<Pending>, HostError> {
+        let known = self.recipes.get(&call).and_then(Recipe::read);
+        let (mut op, made) = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
+        let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
+        op.mark_read_only(&inputs);
+        let mut pending = self.repeated.take().unwrap_or_default();
+        pending.made = made;
+        pending.note_outputs(&op);
+        pending.free.clear();
+        pending.free.resize(inputs.len(), false);
+        pending.op = Some(op);
+        Ok(pending)
+    }
 }
 
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        let (op, made) = if run.repetition == 0 {
-            let pending = self.pending.take().ok_or_else(|| HostError("a call without an op".to_owned()))?;
-            if let Some(recipe) = pending.recipe {
-                self.written.0 += recipe.bytes();
-                self.written.1 = self.written.1.max(self.written.0);
-                self.recipes.insert(run.call, recipe);
-            }
-            (pending.op, pending.made)
-        } else {
-            let known = self.recipes.get(&run.call).and_then(Recipe::read);
-            let (mut op, made) = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
-            let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
-            op.mark_read_only(&inputs);
-            (op, made)
-        };
         self.again = run.repetition > 0;
-        self.operands.clear();
-        for (tensor, block) in op.inputs().zip(run.reads) {
-            let free = tensor.status == TensorStatus::ReadWrite;
-            let address = self.slot(block.storage).address;
-            self.operands.push((address, free));
-            self.counters.consumed += u64::from(free);
+        let mut pending =
+            if self.again { self.recall(run.call)? } else { self.pending.take().unwrap_or_default() };
+        if let Some(recipe) = pending.recipe.take() {
+            self.written.0 += recipe.bytes();
+            self.written.1 = self.written.1.max(self.written.0);
+            self.recipes.insert(run.call, recipe);
         }
-        let outputs: Vec<TensorIr> = op.outputs().cloned().collect();
+        self.counters.consumed += pending.free.iter().filter(|free| **free).count() as u64;
         let before = self.meter.map(|meter| {
             (meter.mark)();
             (meter.current)()
         });
         // Only a repetition goes back to where its numbers began.
-        let state = run.generator.filter(|_| run.repetition > 0 || !B::HOST_DRAWS);
-        let time = self.execute(op, state)?;
+        let state = run.generator.filter(|_| self.again || !B::HOST_DRAWS);
+        let time = self.execute(&mut pending, state)?;
         if let (Some(meter), Some(before)) = (self.meter, before) {
-            let own: u64 = if made == Made::Fresh { outputs.iter().map(bytes).sum() } else { 0 };
+            let own: u64 =
+                if pending.made == Made::Fresh { pending.outputs.iter().map(bytes).sum() } else { 0 };
             let most = (meter.mark)().saturating_sub(before) as u64;
             self.counters.temporaries = self.counters.temporaries.max(most.saturating_sub(own));
         }
-        self.settle(run, &outputs, made);
+        self.settle(run, &pending);
+        let place = if self.again { &mut self.repeated } else { &mut self.pending };
+        *place = Some(pending);
         self.again = false;
         self.busy += time;
         Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)))
@@ -304,8 +327,9 @@ impl<B: Backend> Host for BurnHost<B> {
         }
     }
 
+    /// When the last op had run: between ops nothing grows stale.
     fn clock(&mut self) -> Nanos {
-        Nanos(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Nanos(u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn generator(&mut self) -> Option<u64> {

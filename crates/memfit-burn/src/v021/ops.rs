@@ -1,6 +1,8 @@
 //! What memfit has to know of Burn's ops: names, effects, and which may overwrite an input.
 
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+use std::mem::discriminant;
 
 use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr, TensorIr, TensorStatus};
 use memfit::ir::Effect;
@@ -63,8 +65,39 @@ pub(crate) fn is_update(op: &OperationIr) -> bool {
     matches!(numeric, Some(N::Add(_) | N::Sub(_) | N::AddScalar(_) | N::SubScalar(_) | N::MulScalar(_)))
 }
 
+/// A number for the [`name`] of `op`: equal for two ops exactly if their names are.
+pub(crate) fn code(op: &OperationIr) -> u64 {
+    /// Numbers of variants, one after the other: there are fewer than 2¹⁶ to an enum.
+    struct Digits(u64);
+    impl Hasher for Digits {
+        fn write(&mut self, bytes: &[u8]) {
+            let low = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| (sum << 8) | u64::from(byte));
+            self.0 = (self.0 << 16) | (low(bytes) & 0xFFFF);
+        }
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+    let mut digits = Digits(0);
+    discriminant(op).hash(&mut digits);
+    match op {
+        OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
+            discriminant(op).hash(&mut digits);
+        }
+        OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => {
+            discriminant(op).hash(&mut digits);
+        }
+        OperationIr::Bool(op) => discriminant(op).hash(&mut digits),
+        OperationIr::Int(op) => discriminant(op).hash(&mut digits),
+        OperationIr::Float(_, op) => discriminant(op).hash(&mut digits),
+        OperationIr::Module(op) => discriminant(op).hash(&mut digits),
+        _ => {}
+    }
+    digits.finish()
+}
+
 /// The name of `op`, as in `Module.Conv2d`.
-pub(crate) fn name(op: &OperationIr, into: &mut String) {
+pub(crate) fn name(op: &OperationIr) -> String {
     /// Ends the writing where the fields of the op begin.
     struct Head<'a> {
         text: &'a mut String,
@@ -88,7 +121,43 @@ pub(crate) fn name(op: &OperationIr, into: &mut String) {
             Ok(())
         }
     }
-    into.clear();
+    let mut text = String::new();
     // That writing ends early is meant.
-    let _ended = write!(Head { text: into, open: 0 }, "{op:?}");
+    let _ended = write!(Head { text: &mut text, open: 0 }, "{op:?}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::DType;
+    use burn_ir::{FloatOperationIr, ReduceOpIr, TensorId, UnaryOpIr};
+
+    use super::*;
+
+    #[test]
+    fn codes_are_as_distinct_as_names() {
+        let tensor = || TensorIr {
+            id: TensorId::new(1),
+            shape: [2].into(),
+            status: TensorStatus::ReadOnly,
+            dtype: DType::F32,
+        };
+        let unary = || UnaryOpIr { input: tensor(), out: tensor() };
+        let reduce = || ReduceOpIr { input: tensor(), out: tensor() };
+        let ops = [
+            OperationIr::Float(DType::F32, FloatOperationIr::Exp(unary())),
+            OperationIr::Float(DType::F64, FloatOperationIr::Exp(unary())),
+            OperationIr::Float(DType::F32, FloatOperationIr::Log(unary())),
+            OperationIr::NumericFloat(DType::F32, NumericOperationIr::Abs(unary())),
+            OperationIr::NumericInt(DType::I32, NumericOperationIr::Abs(unary())),
+            OperationIr::NumericFloat(DType::F32, NumericOperationIr::Sum(reduce())),
+            OperationIr::Drop(tensor()),
+        ];
+        assert_eq!(name(&ops[0]), "Float.Exp");
+        for one in &ops {
+            for other in &ops {
+                assert_eq!(code(one) == code(other), name(one) == name(other), "{one:?} and {other:?}");
+            }
+        }
+    }
 }

@@ -4,9 +4,10 @@
 use burn_ir::OperationIr;
 
 /// What the outputs of an op are; all of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Made {
     /// They have bytes of their own.
+    #[default]
     Fresh,
     /// They show the bytes of the first operand.
     View,
