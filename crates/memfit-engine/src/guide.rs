@@ -6,9 +6,9 @@
 //! another op, another operand, or an input that is not where the plan has it, guidance ends: all tables are as the
 //! online policy would have left them, so it goes on from there.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use memfit_ir::{Content, Effect, Graph, OpId, Program, Step, ValueId};
+use memfit_ir::{Content, Effect, OpId, Step, ValueId};
 
 use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
@@ -20,10 +20,7 @@ use crate::state::{NONE, next_index};
 /// A plan that is being followed.
 #[derive(Debug)]
 pub(crate) struct Guide {
-    graph: Graph,
-    program: Program,
-    /// Offsets of all buffers, if the plan has them.
-    places: Vec<u64>,
+    plan: Arc<Recorded>,
     /// The next step of the program, and the next op of the graph.
     step: usize,
     op: usize,
@@ -31,39 +28,56 @@ pub(crate) struct Guide {
     records: Vec<u32>,
     tensors: Vec<(u32, u64)>,
     holder: Vec<u32>,
-    /// Records made under guidance: they may have gone since.
-    live: BTreeSet<u32>,
+    /// By number of record, whether it was made under guidance and has not gone since.
+    live: Vec<bool>,
+}
+
+impl Guide {
+    fn enlist(&mut self, record: u32) {
+        // What is put in has no record.
+        if record == NONE {
+            return;
+        }
+        let at = record as usize;
+        if self.live.len() <= at {
+            self.live.resize(at + 1, false);
+        }
+        self.live[at] = true;
+    }
 }
 
 impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
     /// recorded step began. A plan with transfers or codecs is not followed.
-    pub fn guide(&mut self, plan: Recorded) {
+    pub fn guide(&mut self, plan: impl Into<Arc<Recorded>>) {
+        let plan = plan.into();
         let (ops, values) = (plan.graph.op_count(), plan.graph.value_count());
-        let places = plan.layout.map(|layout| layout.places.iter().map(|place| place.offset.0).collect());
-        let mut guide = Guide {
-            graph: plan.graph,
-            program: plan.program,
-            places: places.unwrap_or_default(),
+        let mut holder = vec![NONE; values];
+        for &buffer in &plan.program.resident {
+            if let Content::Value(value) = plan.program.buffers[buffer.index()].content {
+                holder[value.index()] = buffer.0;
+            }
+        }
+        self.guide = Some(Guide {
+            plan,
             step: 0,
             op: 0,
             records: vec![NONE; ops],
             tensors: vec![(NONE, 0); values],
-            holder: vec![NONE; values],
-            live: BTreeSet::new(),
-        };
-        for &buffer in &guide.program.resident {
-            if let Content::Value(value) = guide.program.buffers[buffer.index()].content {
-                guide.holder[value.index()] = buffer.0;
-            }
-        }
-        self.guide = Some(guide);
+            holder,
+            live: Vec::new(),
+        });
     }
 
     /// Whether the engine follows a plan still.
     #[must_use]
     pub fn is_guided(&self) -> bool {
         self.guide.is_some()
+    }
+
+    /// Whether all calls of the plan have come, as it has them.
+    pub(crate) fn has_followed(&self) -> bool {
+        self.guide.as_ref().is_some_and(|guide| guide.op == guide.plan.graph.op_count())
     }
 
     /// Gives up the plan. What the program deleted, and the plan wanted kept, goes as the online policy has it.
@@ -97,7 +111,7 @@ impl<H: Host> Engine<'_, H> {
         let op = guide.op;
         guide.op += 1;
         guide.records[op] = record;
-        guide.live.insert(record);
+        guide.enlist(record);
         let kept = self.advance(&mut guide, Some(op));
         self.guide = Some(guide);
         if !kept? {
@@ -109,7 +123,7 @@ impl<H: Host> Engine<'_, H> {
     /// After the last call: what the plan still has to do.
     pub(crate) fn follow_to_end(&mut self) -> Result<(), Fault> {
         let Some(mut guide) = self.guide.take() else { return Ok(()) };
-        if guide.op < guide.graph.op_count() {
+        if guide.op < guide.plan.graph.op_count() {
             self.guide = Some(guide);
             return Ok(());
         }
@@ -125,7 +139,7 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn follow_put(&mut self, tensor: u32) {
         let Some(guide) = &mut self.guide else { return };
         if guide.op > 0
-            && let Some(&value) = guide.graph.op(OpId::at(guide.op - 1)).writes.first()
+            && let Some(&value) = guide.plan.graph.op(OpId::at(guide.op - 1)).writes.first()
         {
             guide.tensors[value.index()] = (tensor, self.state.tensor(tensor).serial);
         }
@@ -133,10 +147,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Whether `call` is the next one of the recorded step; binds its tensors to the values of the plan.
     fn matches(&self, guide: &mut Guide, call: &Call<'_>, record: u32) -> bool {
-        if guide.op >= guide.graph.op_count() {
+        if guide.op >= guide.plan.graph.op_count() {
             return false;
         }
-        let op = guide.graph.op(OpId::at(guide.op));
+        let op = guide.plan.graph.op(OpId::at(guide.op));
         let this = self.state.record(record);
         let alike = op.kind == call.kind
             && op.effect == call.effect
@@ -151,8 +165,8 @@ impl<H: Host> Engine<'_, H> {
             let named = (tensor, self.state.tensor(tensor).serial);
             // A source has its tensor from the first call that reads it.
             if bound.0 == NONE
-                && guide.graph.value(value).producer.is_none()
-                && self.sized(tensor) == guide.graph.value(value).size.0
+                && guide.plan.graph.value(value).producer.is_none()
+                && self.sized(tensor) == guide.plan.graph.value(value).size.0
             {
                 *bound = named;
             }
@@ -161,7 +175,7 @@ impl<H: Host> Engine<'_, H> {
             }
         }
         let fits =
-            |(&value, &tensor): (&ValueId, &u32)| guide.graph.value(value).size.0 == self.sized(tensor);
+            |(&value, &tensor): (&ValueId, &u32)| guide.plan.graph.value(value).size.0 == self.sized(tensor);
         if !op.writes.iter().zip(&this.writes).all(fits) {
             return false;
         }
@@ -178,10 +192,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.
     fn advance(&mut self, guide: &mut Guide, until: Option<usize>) -> Result<bool, Fault> {
-        while let Some(&step) = guide.program.steps.get(guide.step) {
+        while let Some(&step) = guide.plan.program.steps.get(guide.step) {
             match step {
                 Step::Free(buffer) => {
-                    let content = guide.program.buffers[buffer.index()].content;
+                    let content = guide.plan.program.buffers[buffer.index()].content;
                     if let Content::Value(value) = content
                         && guide.holder[value.index()] == buffer.0
                     {
@@ -191,7 +205,7 @@ impl<H: Host> Engine<'_, H> {
                 }
                 Step::Compute(compute) => {
                     for (&buffer, &value) in
-                        guide.program.writes(&compute).iter().zip(guide.graph.op(compute.op).writes)
+                        guide.plan.program.writes(&compute).iter().zip(guide.plan.graph.op(compute.op).writes)
                     {
                         // A second buffer of what is there goes right away: the engine does not keep it either.
                         let holder = &mut guide.holder[value.index()];
@@ -199,9 +213,9 @@ impl<H: Host> Engine<'_, H> {
                             *holder = buffer.0;
                         }
                     }
-                    for &buffer in guide.program.writes(&compute) {
-                        if let Some(over) = guide.program.buffers[buffer.index()].over
-                            && let Content::Value(value) = guide.program.buffers[over.index()].content
+                    for &buffer in guide.plan.program.writes(&compute) {
+                        if let Some(over) = guide.plan.program.buffers[buffer.index()].over
+                            && let Content::Value(value) = guide.plan.program.buffers[over.index()].content
                         {
                             guide.holder[value.index()] = NONE;
                         }
@@ -249,7 +263,8 @@ impl<H: Host> Engine<'_, H> {
     fn again(&mut self, guide: &Guide, record: u32, op: OpId) -> Result<bool, Fault> {
         let this = self.state.record(record);
         let repeatable = !matches!(this.effect, Effect::Once | Effect::Collective);
-        let known = guide.live.contains(&record) && this.writes.len() == guide.graph.op(op).writes.len();
+        let known = guide.live.get(record as usize) == Some(&true)
+            && this.writes.len() == guide.plan.graph.op(op).writes.len();
         if !known || !repeatable || this.reads.iter().any(|&read| !self.state.tensor(read).defined) {
             return Ok(false);
         }
@@ -264,17 +279,16 @@ impl<H: Host> Engine<'_, H> {
     /// Notes where the plan has what the next run writes.
     fn prefer(&mut self, guide: &Guide, compute: &memfit_ir::Compute) {
         self.preferred.clear();
-        if guide.places.is_empty() {
-            return;
-        }
-        let buffers = guide.program.writes(compute).iter().chain(&compute.workspace);
-        self.preferred.extend(buffers.filter_map(|buffer| guide.places.get(buffer.index()).copied()));
+        let Some(layout) = &guide.plan.layout else { return };
+        let buffers = guide.plan.program.writes(compute).iter().chain(&compute.workspace);
+        let places = buffers.filter_map(|buffer| layout.places.get(buffer.index()));
+        self.preferred.extend(places.map(|place| place.offset.0));
     }
 
     /// Records leave the tables: the plan can't name them any more.
     pub(crate) fn forget_record(&mut self, record: u32) {
-        if let Some(guide) = &mut self.guide {
-            guide.live.remove(&record);
+        if let Some(live) = self.guide.as_mut().and_then(|guide| guide.live.get_mut(record as usize)) {
+            *live = false;
         }
     }
 
@@ -289,5 +303,5 @@ impl<H: Host> Engine<'_, H> {
 }
 
 fn next_is_put(guide: &Guide) -> bool {
-    guide.op < guide.graph.op_count() && guide.graph.op(OpId::at(guide.op)).kind == "put"
+    guide.op < guide.plan.graph.op_count() && guide.plan.graph.op(OpId::at(guide.op)).kind == "put"
 }

@@ -319,6 +319,11 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
+    /// Ends the log without a record, if there is one.
+    pub(crate) fn end_log(&mut self) {
+        self.log = None;
+    }
+
     /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
     ///
     /// # Errors
@@ -358,7 +363,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Brings back and locks what is held, then unlocks it.
-    fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
+    pub(crate) fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
         let all = 0..self.state.tensors.len();
         let held: Vec<u32> = all
             .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)

@@ -8,6 +8,8 @@
 //! followed on the present one, so a program that goes through several paths in turn is guided in each. Whatever
 //! differs falls back to the online policy at the first difference (see [`Engine::guide`]).
 
+use std::sync::Arc;
+
 use memfit_ir::{Bytes, Digest, Graph, Step};
 
 use crate::engine::{Engine, Settings};
@@ -25,19 +27,23 @@ pub struct Options {
     pub remembered: usize,
     /// For the planner.
     pub effort: Effort,
+    /// Whether a step that is expected to be as the one before, which was guided, is not recorded: a record of ten
+    /// thousand ops takes megabytes, and half as long as all else. A step that then leaves its plan is of no known sequence,
+    /// and the next [`Options::remembered`] ones are recorded again.
+    pub trusting: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { settled: 2, remembered: 16, effort: Effort::default() }
+        Options { settled: 2, remembered: 16, effort: Effort::default(), trusting: false }
     }
 }
 
 /// What became of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped {
-    /// Which sequence it was.
-    pub sequence: Digest,
+    /// Which sequence it was; `None` for a step that was not recorded and left its plan.
+    pub sequence: Option<Digest>,
     /// Whether there was a plan to follow, and whether it was followed to the end.
     pub expected: bool,
     /// See `expected`.
@@ -63,7 +69,7 @@ struct Known {
     plans: u32,
     /// Steps of this sequence that the last plan could not be followed in.
     missed: u32,
-    plan: Option<Recorded>,
+    plan: Option<Arc<Recorded>>,
 }
 
 /// See the head of this module.
@@ -79,6 +85,12 @@ pub struct Stepper {
     /// The sequence whose plan is being followed, and what was recomputed before this step.
     following: Option<Digest>,
     recomputed: u64,
+    /// Whether the last step was guided to its end.
+    steady: bool,
+    /// Steps that are to be recorded, come what may.
+    watched: usize,
+    /// Whether the step at hand is recorded.
+    recording: bool,
 }
 
 /// Misses after which a plan is thrown away. More may be alive beside the step by then, say losses kept for a plot, so
@@ -109,7 +121,7 @@ impl Stepper {
 
     /// The plans there are, that of the last sequence first.
     pub fn plans(&self) -> impl Iterator<Item = &Recorded> {
-        self.known.iter().filter_map(|known| known.plan.as_ref())
+        self.known.iter().filter_map(|known| known.plan.as_deref())
     }
 
     /// Begins a step of `engine`, guided if a plan is expected to fit.
@@ -119,14 +131,21 @@ impl Stepper {
     /// As [`Engine::begin_step`].
     pub fn begin<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
         engine.diverge();
-        engine.begin_step()?;
-        self.recomputed = engine.stats().recompute_ns;
         let expected = self.expected();
-        let expected = self.known.iter().find(|known| Some(known.sequence) == expected);
-        self.following = None;
-        if let Some(Known { plan: Some(plan), sequence, .. }) = expected {
-            self.following = Some(*sequence);
-            engine.guide(plan.clone());
+        let known = self.known.iter().find(|known| Some(known.sequence) == expected);
+        let plan = known.and_then(|known| known.plan.clone());
+        let again = self.steady && self.watched == 0 && expected == self.last && plan.is_some();
+        self.recording = !(self.options.trusting && again);
+        if self.recording {
+            engine.begin_step()?;
+        } else {
+            engine.end_log();
+            engine.cut()?;
+        }
+        self.recomputed = engine.stats().recompute_ns;
+        self.following = plan.is_some().then_some(expected).flatten();
+        if let Some(plan) = plan {
+            engine.guide(plan);
         }
         Ok(())
     }
@@ -146,7 +165,9 @@ impl Stepper {
     /// As [`Engine::end_step`].
     pub fn end<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<Stepped, Fault> {
         let (mut stepped, recorded) = self.close(engine)?;
-        if stepped.wants_plan {
+        if stepped.wants_plan
+            && let Some(recorded) = recorded
+        {
             let effort = self.options.effort;
             stepped.predicted_ns = Some(self.settle(recorded, &engine.settings, &effort)?);
             stepped.planned = true;
@@ -155,26 +176,54 @@ impl Stepper {
     }
 
     /// As [`Stepper::end`], and leaves it to the caller to [settle](Stepper::settle) or [add](Stepper::add) a plan:
-    /// ranks that train together follow one.
+    /// ranks that train together follow one. There is no record of a step that was not recorded.
     ///
     /// # Errors
     ///
     /// As [`Engine::end_step`].
-    pub fn close<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(Stepped, Recorded), Fault> {
-        let ended = engine.end_step();
-        let guided = engine.is_guided();
+    pub fn close<H: Host>(
+        &mut self,
+        engine: &mut Engine<'_, H>,
+    ) -> Result<(Stepped, Option<Recorded>), Fault> {
+        let ended =
+            if self.recording { engine.end_step().map(Some) } else { engine.restore_held().map(|_| None) };
+        let guided = engine.has_followed();
         engine.diverge();
         let recorded = ended?;
         let recompute_ns = engine.stats().recompute_ns - self.recomputed;
-        let sequence = sequence(&recorded.graph);
+        self.watched = self.watched.saturating_sub(1);
+        let sequence = match &recorded {
+            Some(recorded) => Some(sequence(&recorded.graph)),
+            None if guided => self.following,
+            None => None,
+        };
+        self.steady = guided && sequence == self.following;
+        if guided {
+            self.unused = 0;
+        }
+        let mut stepped = Stepped {
+            sequence,
+            expected: self.following.is_some(),
+            guided,
+            wants_plan: false,
+            planned: false,
+            recompute_ns,
+            predicted_ns: None,
+        };
+        match sequence {
+            Some(sequence) => self.saw(sequence, &mut stepped),
+            None => self.watched = self.options.remembered,
+        }
+        Ok((stepped, recorded))
+    }
+
+    /// `sequence` was what has just been stepped through.
+    fn saw(&mut self, sequence: Digest, stepped: &mut Stepped) {
         let last = self.last.replace(sequence);
         if let Some(last) = self.known.iter_mut().find(|known| Some(known.sequence) == last) {
             last.next = Some(sequence);
         }
-        let missed = self.following == Some(sequence) && !guided;
-        if guided {
-            self.unused = 0;
-        }
+        let missed = self.following == Some(sequence) && !stepped.guided;
         let settled = self.options.settled.max(if self.unused < MOST_UNUSED { 1 } else { 2 });
         let known = self.know(sequence);
         known.seen = known.seen.saturating_add(1);
@@ -183,17 +232,13 @@ impl Stepper {
             if known.missed >= MOST_MISSED {
                 known.plan = None;
             }
-        } else if guided {
+        } else if stepped.guided {
             known.missed = 0;
         }
         let unplanned = known.plan.is_none() && known.plans < MOST_PLANS;
-        let (seen, predicted_ns) = (known.seen, known.predicted_ns());
         // Where nothing ran again there is nothing to gain.
-        let wants_plan = seen >= settled && unplanned && recompute_ns > 0;
-        let expected = self.following.is_some();
-        let stepped =
-            Stepped { sequence, expected, guided, wants_plan, planned: false, recompute_ns, predicted_ns };
-        Ok((stepped, recorded))
+        stepped.wants_plan = known.seen >= settled && unplanned && stepped.recompute_ns > 0;
+        stepped.predicted_ns = known.predicted_ns();
     }
 
     /// Plans `recorded`, which ran within `settings`. Where no cheaper way is found it's to be run again as it ran: what
@@ -214,7 +259,7 @@ impl Stepper {
         self.plan(&recorded, &settings, &effort)?;
         let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
-            known.plan = Some(recorded);
+            known.plan = Some(Arc::new(recorded));
         }
         Ok(known.predicted_ns().unwrap_or(as_it_ran))
     }
@@ -252,11 +297,11 @@ impl Stepper {
 
 impl Known {
     fn take(&mut self, plan: Recorded) {
-        (self.missed, self.plan) = (0, Some(plan));
+        (self.missed, self.plan) = (0, Some(Arc::new(plan)));
     }
 
     fn predicted_ns(&self) -> Option<u64> {
-        self.plan.as_ref().map(repeated_ns)
+        self.plan.as_deref().map(repeated_ns)
     }
 }
 

@@ -108,7 +108,7 @@ impl<B: Backend> Core<B> {
         host.meter = options.meter;
         Ok(Core {
             engine: Engine::new(host, settings(&options))?,
-            steps: Steps::default(),
+            steps: Steps::new(&options),
             options,
             fault: None,
             failed: false,

@@ -10,7 +10,7 @@ use memfit::ir::Role;
 
 use super::backend::Backend;
 use super::core::{Core, settings};
-use crate::settings::Mode;
+use crate::settings::{Mode, Options};
 
 /// What planning has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,9 +39,9 @@ pub(super) struct Steps {
     pub(super) kept: Option<Recorded>,
 }
 
-impl Default for Steps {
-    fn default() -> Self {
-        let options = stepping::Options { settled: 1, ..stepping::Options::default() };
+impl Steps {
+    pub(super) fn new(of: &Options) -> Steps {
+        let options = stepping::Options { settled: 1, trusting: !of.record, ..stepping::Options::default() };
         let stepper = Stepper::new(options);
         Steps { counters: StepCounters::default(), stepper, recording: false, kept: None }
     }
@@ -59,13 +59,18 @@ impl<B: Backend> Core<B> {
         if std::mem::replace(&mut self.steps.recording, true) {
             let (stepped, recorded) = self.steps.stepper.close(&mut self.engine)?;
             let counters = &mut self.steps.counters;
-            counters.recorded_ns = recorded.trace.base().time.0;
+            if let Some(recorded) = &recorded {
+                counters.recorded_ns = recorded.trace.base().time.0;
+            }
             counters.guided += u64::from(stepped.guided);
             counters.diverged += u64::from(stepped.expected && !stepped.guided);
             if self.options.record {
-                self.steps.kept = Some(recorded.clone());
+                self.steps.kept.clone_from(&recorded);
             }
-            if self.options.mode == Mode::Planned && stepped.wants_plan {
+            if let Some(recorded) = recorded
+                && self.options.mode == Mode::Planned
+                && stepped.wants_plan
+            {
                 self.plan(recorded)?;
             }
         }

@@ -55,9 +55,9 @@ impl Inner {
         let ended = stepper.close(&mut self.engine);
         self.steps.stepper = stepper;
         let (stepped, recorded) = ended.map_err(|fault| self.fault(py, fault))?;
-        self.steps.last = Some(recorded);
+        self.steps.last = recorded;
         let told = PyDict::new(py);
-        told.set_item("sequence", stepped.sequence.to_string())?;
+        told.set_item("sequence", stepped.sequence.map(|sequence| sequence.to_string()))?;
         told.set_item("guided", stepped.guided)?;
         told.set_item("wants_plan", stepped.wants_plan)?;
         told.set_item("recompute_ns", stepped.recompute_ns)?;
