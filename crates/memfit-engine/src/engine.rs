@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Effect, Nanos, Role};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::alloc::{self, Allocator};
 use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
@@ -14,7 +15,6 @@ use crate::host::{Block, Host};
 use crate::log::Log;
 use crate::run::Scratch;
 use crate::state::{NONE, Record, State, next_index};
-use crate::table::emptied;
 
 /// How an engine works.
 #[derive(Clone, Debug)]
@@ -326,17 +326,11 @@ impl<'a, H: Host> Engine<'a, H> {
         };
         let record = self.state.new_record();
         let number = self.stats.calls;
-        let this = &mut self.state.records[record as usize];
-        let mut reads = emptied(std::mem::take(&mut this.reads), call.reads.len());
-        let writes = emptied(std::mem::take(&mut this.writes), call.outputs.len());
-        let mut outputs = emptied(std::mem::take(&mut this.outputs), call.outputs.len());
-        reads.extend(call.reads.iter().map(|tensor| tensor.0));
-        outputs.extend_from_slice(call.outputs);
-        *this = Record {
+        self.state.records[record as usize] = Record {
             kind,
-            reads,
-            writes,
-            outputs,
+            reads: call.reads.iter().map(|tensor| tensor.0).collect(),
+            writes: SmallVec::new(),
+            outputs: SmallVec::from_slice(call.outputs),
             time: call.time.0,
             workspace: call.workspace.0,
             effect: call.effect,

@@ -120,6 +120,12 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn collect(&mut self, tensor: u32) {
         let mut work = std::mem::take(&mut self.scratch.work);
         work.push(tensor);
+        self.collect_all(&mut work);
+        self.scratch.work = work;
+    }
+
+    /// [`Engine::collect`] for each of `work`, the last one first.
+    fn collect_all(&mut self, work: &mut Vec<u32>) {
         while let Some(tensor) = work.pop() {
             let this = self.state.tensor(tensor);
             let storage = this.storage;
@@ -133,7 +139,7 @@ impl<H: Host> Engine<'_, H> {
                 self.evict(storage);
             }
             self.state.tensors[tensor as usize].alive = false;
-            self.state.storages[storage as usize].tensors.retain(|&other| other != tensor);
+            self.state.storages[storage as usize].tensors.retain(|other| *other != tensor);
             if self.state.storage(storage).tensors.is_empty() {
                 self.bury(storage);
             } else {
@@ -146,10 +152,9 @@ impl<H: Host> Engine<'_, H> {
             let writes = &mut self.state.records[record as usize].writes;
             writes.iter_mut().filter(|written| **written == tensor).for_each(|written| *written = NONE);
             if writes.iter().all(|&written| written == NONE) {
-                self.close(record, &mut work);
+                self.close(record, work);
             }
         }
-        self.scratch.work = work;
     }
 
     /// A storage without tensors leaves the tables.
@@ -176,9 +181,6 @@ impl<H: Host> Engine<'_, H> {
             self.state.tensors[read as usize].users -= 1;
             work.push(read);
         }
-        // The next record in this place takes the lists over.
-        let this = &mut self.state.records[record as usize];
-        (this.reads, this.outputs) = (reads, outputs);
         self.state.free_records.push(record);
         self.host.close(call);
         self.forget_record(record);
@@ -192,11 +194,15 @@ impl<H: Host> Engine<'_, H> {
                 self.state.tensors[written as usize].record = NONE;
             }
         }
-        let mut work = Vec::new();
+        self.close_and_collect(record);
+    }
+
+    /// A record leaves the tables, and so does what only it needed.
+    fn close_and_collect(&mut self, record: u32) {
+        let mut work = std::mem::take(&mut self.scratch.work);
         self.close(record, &mut work);
-        for tensor in work {
-            self.collect(tensor);
-        }
+        self.collect_all(&mut work);
+        self.scratch.work = work;
     }
 
     /// [`Engine::detach`], if all that `record` makes is there to stay. True if it went.
@@ -237,11 +243,7 @@ impl<H: Host> Engine<'_, H> {
             }
         }
         if self.state.record(record).outputs.is_empty() {
-            let mut work = Vec::new();
-            self.close(record, &mut work);
-            for tensor in work {
-                self.collect(tensor);
-            }
+            self.close_and_collect(record);
         }
     }
 
@@ -310,7 +312,7 @@ impl<H: Host> Engine<'_, H> {
             for child in gone {
                 let this = self.state.storage(child);
                 if this.held > 0 {
-                    let held: Vec<u32> = this.tensors.clone();
+                    let held = this.tensors.clone();
                     for tensor in held {
                         if self.state.tensor(tensor).held > 0 {
                             self.define(tensor)?;

@@ -176,7 +176,7 @@ impl Log {
 
     /// The tensors read, and the root of each storage that is read through a view only.
     fn operands(&self, state: &State, record: u32) -> Vec<u32> {
-        let mut reads = state.record(record).reads.clone();
+        let mut reads = state.record(record).reads.to_vec();
         for at in 0..reads.len() {
             let root = state.storage(state.storage_of(reads[at])).root;
             if !reads.contains(&root) {
@@ -221,7 +221,7 @@ impl Log {
         self.trace.events.push(Event::Call {
             kind: number,
             reads: this.reads.iter().map(|&read| state.tensor(read).value).collect(),
-            outputs: this.outputs.clone(),
+            outputs: this.outputs.to_vec(),
             time: Nanos(this.time),
             workspace: Bytes(this.workspace),
             effect: this.effect,

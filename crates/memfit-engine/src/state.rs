@@ -1,9 +1,10 @@
 //! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
 
 use memfit_ir::{Bytes, Effect, Role};
+use smallvec::SmallVec;
 
 use crate::call::Output;
-use crate::table::{Table, emptied, push};
+use crate::table::{Table, push, spilled};
 
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -64,9 +65,9 @@ pub(crate) struct Storage {
     /// What it is to the step, for what no op makes.
     pub(crate) role: Role,
     /// Its tensors, the root first.
-    pub(crate) tensors: Vec<u32>,
-    pub(crate) parents: Vec<Link>,
-    pub(crate) children: Vec<Link>,
+    pub(crate) tensors: SmallVec<[u32; 4]>,
+    pub(crate) parents: SmallVec<[Link; 2]>,
+    pub(crate) children: SmallVec<[Link; 2]>,
     generation: u32,
     before: u32,
     after: u32,
@@ -76,10 +77,10 @@ pub(crate) struct Storage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) kind: u32,
-    pub(crate) reads: Vec<u32>,
+    pub(crate) reads: SmallVec<[u32; 4]>,
     /// The tensors it makes; `NONE` where one is gone for good.
-    pub(crate) writes: Vec<u32>,
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) writes: SmallVec<[u32; 4]>,
+    pub(crate) outputs: SmallVec<[Output; 1]>,
     pub(crate) time: u64,
     pub(crate) workspace: u64,
     pub(crate) effect: Effect,
@@ -146,22 +147,10 @@ impl Default for State {
 impl State {
     /// Bytes of the tables, with room that is kept for rows to come.
     pub(crate) fn bytes(&self) -> usize {
-        let of_storages: usize = self
-            .storages
-            .iter()
-            .map(|row| {
-                4 * row.tensors.capacity()
-                    + size_of::<Link>() * (row.parents.capacity() + row.children.capacity())
-            })
-            .sum();
-        let of_records: usize = self
-            .records
-            .iter()
-            .map(|row| {
-                4 * (row.reads.capacity() + row.writes.capacity())
-                    + size_of::<Output>() * row.outputs.capacity()
-            })
-            .sum();
+        let lists = |row: &Storage| spilled(&row.tensors) + spilled(&row.parents) + spilled(&row.children);
+        let of_storages: usize = self.storages.iter().map(lists).sum();
+        let lists = |row: &Record| spilled(&row.reads) + spilled(&row.writes) + spilled(&row.outputs);
+        let of_records: usize = self.records.iter().map(lists).sum();
         let free =
             self.free_tensors.capacity() + self.free_storages.capacity() + self.free_records.capacity();
         self.tensors.bytes()
@@ -203,10 +192,7 @@ impl State {
         };
         let slot = &mut self.storages[index as usize];
         let generation = slot.generation + 1;
-        let tensors = emptied(std::mem::take(&mut slot.tensors), 1);
-        let parents = emptied(std::mem::take(&mut slot.parents), 0);
-        let children = emptied(std::mem::take(&mut slot.children), 0);
-        *slot = Storage { tensors, parents, children, generation, ..fresh };
+        *slot = Storage { generation, ..fresh };
         index
     }
 
@@ -234,7 +220,7 @@ impl State {
         index
     }
 
-    /// An empty record, with room from an old one where there is one.
+    /// A row for a record; what was in it is of no use any more.
     pub(crate) fn new_record(&mut self) -> u32 {
         if let Some(index) = self.free_records.pop() {
             return index;

@@ -3,6 +3,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use smallvec::{Array, SmallVec};
+
 /// Rows in a piece.
 const ROWS: usize = 256;
 
@@ -78,18 +80,16 @@ impl<T> IndexMut<usize> for Table<T> {
 }
 
 /// Appends to a list that is to stay short: where it must grow, it grows by half.
-pub(crate) fn push<T>(list: &mut Vec<T>, element: T) {
+pub(crate) fn push<A: Array>(list: &mut SmallVec<A>, element: A::Item) {
     if list.len() == list.capacity() {
         list.reserve_exact((list.len() / 2).max(1));
     }
     list.push(element);
 }
 
-/// `list`, empty, with room for `count` elements.
-pub(crate) fn emptied<T>(mut list: Vec<T>, count: usize) -> Vec<T> {
-    list.clear();
-    list.reserve_exact(count);
-    list
+/// Bytes that `list` has on the heap.
+pub(crate) fn spilled<A: Array>(list: &SmallVec<A>) -> usize {
+    if list.spilled() { list.capacity() * size_of::<A::Item>() } else { 0 }
 }
 
 #[cfg(test)]

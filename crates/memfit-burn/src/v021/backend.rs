@@ -1,5 +1,7 @@
 //! What memfit needs to know of a backend beyond its IR: which tensors share bytes, and how numbers are drawn.
 
+use std::num::NonZeroUsize;
+
 use burn_backend::{DType, TensorData};
 use burn_flex::{Flex, FlexDevice, FlexTensor};
 use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr};
@@ -14,7 +16,7 @@ pub trait Backend: BackendIr {
     const HOST_DRAWS: bool;
 
     /// The address of the bytes behind `handle`, whatever names that address; `None` if it can't be known.
-    fn address(handle: &Self::Handle) -> Option<usize>;
+    fn address(handle: &Self::Handle) -> Option<NonZeroUsize>;
 
     /// The strides of `handle`.
     fn layout(handle: &Self::Handle) -> Self::Layout;
@@ -54,9 +56,9 @@ impl Backend for Flex {
 
     const HOST_DRAWS: bool = true;
 
-    fn address(handle: &Self::Handle) -> Option<usize> {
+    fn address(handle: &Self::Handle) -> Option<NonZeroUsize> {
         // The first byte of the buffer, not of the tensor: all views of a buffer have it in common.
-        flex(handle).map(|tensor| tensor.bytes().as_ptr().addr())
+        flex(handle).and_then(|tensor| NonZeroUsize::new(tensor.bytes().as_ptr().addr()))
     }
 
     fn layout(handle: &Self::Handle) -> bool {

@@ -31,6 +31,12 @@ struct Known {
     read: bool,
 }
 
+/// The same with what decides whether an op on it makes a view.
+struct Entry<L> {
+    known: Known,
+    layout: L,
+}
+
 /// Everything that belongs to one device.
 pub(super) struct Core<B: Backend> {
     pub(super) engine: Engine<'static, BurnHost<B>>,
@@ -39,7 +45,7 @@ pub(super) struct Core<B: Backend> {
     pub(super) fault: Option<Fault>,
     /// Whether there ever was one.
     pub(super) failed: bool,
-    tensors: FxHashMap<BurnId, Known>,
+    tensors: FxHashMap<BurnId, Entry<B::Layout>>,
     thread: Option<ThreadId>,
     /// Names of ops, by their codes.
     kinds: FxHashMap<u64, String>,
@@ -145,7 +151,7 @@ impl<B: Backend> Core<B> {
     }
 
     fn known(&self, tensor: &TensorIr) -> Result<Known, Fault> {
-        let known = self.tensors.get(&tensor.id).copied();
+        let known = self.tensors.get(&tensor.id).map(|entry| entry.known);
         known.ok_or_else(|| {
             Fault::BadCall(format!(
                 "tensor `{}` is not there: memfit was enabled after it was made",
@@ -173,10 +179,10 @@ impl<B: Backend> Core<B> {
     ) -> Result<(), Fault> {
         let made = self.engine.put(Bytes(ops::bytes(tensor).max(1)), Role::Input)?;
         register(&mut self.engine.host);
-        if let Some(block) = self.engine.block_of(made) {
-            self.engine.host.hold(block.storage, tensor);
-        }
-        self.tensors.insert(tensor.id, Known { tensor: made, root: true, created: false, read: false });
+        let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
+        let layout = self.engine.host.hold(block.storage, tensor);
+        let known = Known { tensor: made, root: true, created: false, read: false };
+        self.tensors.insert(tensor.id, Entry { known, layout });
         Ok(())
     }
 
@@ -231,9 +237,8 @@ impl<B: Backend> Core<B> {
 
     /// The program gives `id` up.
     fn end(&mut self, id: BurnId) -> Result<(), Fault> {
-        let Some(known) = self.tensors.remove(&id) else { return Ok(()) };
-        self.engine.host.forget_layout(id);
-        self.engine.del(known.tensor)
+        let Some(entry) = self.tensors.remove(&id) else { return Ok(()) };
+        self.engine.del(entry.known.tensor)
     }
 
     fn run(&mut self, mut op: OperationIr, lists: &mut Lists) -> Result<(), Fault> {
@@ -245,7 +250,7 @@ impl<B: Backend> Core<B> {
         let shape = self.shape(&op, &pending.outputs, lists)?;
         let Lists { operands, reads, outputs, dying, made } = lists;
         let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
-        let recipe = if repeatable { self.pen.write(&op, shape.made) } else { None };
+        let recipe = if repeatable { self.pen.write(&op, pending.outputs.len(), shape.made) } else { None };
         if repeatable && recipe.is_none() {
             return Err(Fault::BadCall(format!("can't write down `{op:?}`")));
         }
@@ -267,14 +272,17 @@ impl<B: Backend> Core<B> {
         let call =
             Call { kind, reads, outputs, time: Nanos(1), workspace: Bytes::ZERO, effect: shape.effect };
         self.engine.apply(&call, made)?;
-        let written = self.engine.host.pending.as_ref().map_or(&[][..], |pending| &pending.outputs);
         let root = shape.effect == Effect::Once;
-        for (output, &tensor) in written.iter().zip(&*made) {
-            self.tensors.insert(output.id, Known { tensor, root, created, read: false });
+        if let Some(pending) = &mut self.engine.host.pending {
+            let layouts = pending.layouts.drain(..);
+            for ((output, &tensor), layout) in pending.outputs.iter().zip(&*made).zip(layouts) {
+                let known = Known { tensor, root, created, read: false };
+                self.tensors.insert(output.id, Entry { known, layout });
+            }
         }
         for operand in operands.iter().filter(|operand| !operand.known.read && !operand.ends) {
-            if let Some(known) = self.tensors.get_mut(&operand.id) {
-                known.read = true;
+            if let Some(entry) = self.tensors.get_mut(&operand.id) {
+                entry.known.read = true;
             }
         }
         for &Dying { id, tensor, free } in &*dying {
@@ -299,7 +307,7 @@ impl<B: Backend> Core<B> {
             free: false,
         }));
         let view = operands.first().is_some_and(|input| {
-            self.engine.host.layout(input.id).is_some_and(|layout| B::shares(op, layout))
+            self.tensors.get(&input.id).is_some_and(|entry| B::shares(op, &entry.layout))
         });
         let mut update = None;
         if !view
@@ -394,7 +402,7 @@ impl<B: Backend> Core<B> {
 
     /// All that the program holds can't be computed again from now on.
     pub(super) fn all_are_roots(&mut self) {
-        self.tensors.values_mut().for_each(|known| known.root = true);
+        self.tensors.values_mut().for_each(|entry| entry.known.root = true);
     }
 
     /// Reads a tensor.

@@ -5,6 +5,8 @@
 //! hold. Each random op has a seed of its own, so a network with dropout draws other masks than without memfit, and the
 //! same ones whatever the budget.
 
+use std::num::NonZeroUsize;
+
 use burn_backend::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
@@ -39,7 +41,7 @@ impl Backend for Cuda {
 
     const HOST_DRAWS: bool = false;
 
-    fn address(_handle: &CubeTensor<CudaRuntime>) -> Option<usize> {
+    fn address(_handle: &CubeTensor<CudaRuntime>) -> Option<NonZeroUsize> {
         None
     }
 

@@ -1,5 +1,6 @@
 //! The engine's host: runs recorded operations on the backend, and drops handles.
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, Shape};
@@ -8,6 +9,7 @@ use burn_router::{Runner, RunnerClient as _};
 use memfit::Nanos;
 use memfit::engine::{Block, Host, HostError, Run};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::backend::{Backend, copy};
 use super::core::map_bytes;
@@ -36,13 +38,12 @@ pub struct Counters {
 /// The handles over one storage.
 #[derive(Default)]
 struct Slot {
-    address: Option<usize>,
-    tensors: Vec<TensorId>,
+    address: Option<NonZeroUsize>,
+    tensors: SmallVec<[TensorId; 2]>,
 }
 
 /// An op that is to run. Boxed and used again: an operation of Burn's is large, and lists are made once.
-#[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct Pending<L> {
     /// As it runs now: some inputs may be overwritten.
     pub(super) op: Option<OperationIr>,
     /// For the case that it runs again.
@@ -52,9 +53,24 @@ pub(super) struct Pending {
     pub(super) outputs: Vec<TensorIr>,
     /// For each operand, whether the backend may overwrite it.
     pub(super) free: Vec<bool>,
+    /// How what a first run has made is laid out.
+    pub(super) layouts: Vec<L>,
 }
 
-impl Pending {
+impl<L> Default for Pending<L> {
+    fn default() -> Self {
+        Pending {
+            op: None,
+            recipe: None,
+            made: Made::Fresh,
+            outputs: Vec::new(),
+            free: Vec::new(),
+            layouts: Vec::new(),
+        }
+    }
+}
+
+impl<L> Pending<L> {
     /// Notes what `op` makes.
     pub(super) fn note_outputs(&mut self, op: &OperationIr) {
         self.outputs.clear();
@@ -68,21 +84,15 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
     /// The op of the call that comes.
-    pub(super) pending: Option<Box<Pending>>,
+    pub(super) pending: Option<Box<Pending<B::Layout>>>,
     /// For an op that runs again.
-    repeated: Option<Box<Pending>>,
+    repeated: Option<Box<Pending<B::Layout>>>,
     /// By number of call.
     recipes: FxHashMap<u64, Recipe>,
     /// Bytes that the recipes point to, now and at most.
     written: (usize, usize),
     /// By number of storage.
     slots: Vec<Slot>,
-    /// For each tensor with a handle, its storage.
-    homes: FxHashMap<TensorId, u32>,
-    /// By tensor that the program holds: what the next op on it has to know.
-    layouts: FxHashMap<TensorId, B::Layout>,
-    /// Whether an op runs again: what it makes has its layout, or is held no more.
-    again: bool,
     started: Instant,
     /// When the last op had run, since then.
     now: Duration,
@@ -105,9 +115,6 @@ impl<B: Backend> BurnHost<B> {
             recipes: FxHashMap::default(),
             written: (0, 0),
             slots: Vec::new(),
-            homes: FxHashMap::default(),
-            layouts: FxHashMap::default(),
-            again: false,
             started: Instant::now(),
             now: Duration::ZERO,
             busy: Duration::ZERO,
@@ -128,58 +135,31 @@ impl<B: Backend> BurnHost<B> {
 
     /// The most that recipes and tables have taken.
     pub(super) fn table_bytes(&self) -> usize {
-        let slots: usize =
-            self.slots.iter().map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
-        self.written.1
-            + map_bytes(&self.recipes)
-            + map_bytes(&self.homes)
-            + map_bytes(&self.layouts)
-            + self.slots.capacity() * size_of::<Slot>()
-            + slots
+        let spilled = self.slots.iter().filter(|slot| slot.tensors.spilled());
+        let slots: usize = spilled.map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
+        self.written.1 + map_bytes(&self.recipes) + self.slots.capacity() * size_of::<Slot>() + slots
     }
 
-    /// How `tensor` is laid out, from when it was last made.
-    pub(super) fn layout(&self, tensor: TensorId) -> Option<&B::Layout> {
-        self.layouts.get(&tensor)
-    }
-
-    /// Nothing will ask for `tensor` any more.
-    pub(super) fn forget_layout(&mut self, tensor: TensorId) {
-        self.layouts.remove(&tensor);
-    }
-
-    /// `tensor`, which is to be read only, is in `storage` from now on.
-    pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) {
+    /// `tensor`, which is to be read only, is in `storage` from now on. Returns how it is laid out.
+    pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) -> B::Layout {
         let handle = self.runner.get_tensor_handle(tensor);
-        self.hold_with(storage, tensor, &handle);
+        self.hold_with(storage, tensor, &handle)
     }
 
-    fn hold_with(&mut self, storage: u32, tensor: &TensorIr, handle: &B::Handle) {
-        let address = B::address(handle);
-        if !self.again {
-            self.layouts.insert(tensor.id, B::layout(handle));
+    fn hold_with(&mut self, storage: u32, tensor: &TensorIr, handle: &B::Handle) -> B::Layout {
+        let slot = self.slot(storage);
+        slot.address = B::address(handle);
+        if !slot.tensors.contains(&tensor.id) {
+            slot.tensors.push(tensor.id);
         }
-        self.slot(storage).address = address;
-        if self.homes.insert(tensor.id, storage) != Some(storage) {
-            let tensors = &mut self.slot(storage).tensors;
-            if tensors.capacity() == 0 {
-                // Most storages have one.
-                tensors.reserve_exact(1);
-            }
-            tensors.push(tensor.id);
-        }
+        B::layout(handle)
     }
 
     fn drop_handles(&mut self, storage: u32) {
-        let tensors = std::mem::take(&mut self.slot(storage).tensors);
-        for &tensor in &tensors {
-            self.homes.remove(&tensor);
+        let slot = std::mem::take(self.slot(storage));
+        for &tensor in &slot.tensors {
             self.drop_handle(tensor);
         }
-        let slot = self.slot(storage);
-        slot.tensors = tensors;
-        slot.tensors.clear();
-        slot.address = None;
     }
 
     fn drop_handle(&self, id: TensorId) {
@@ -193,7 +173,11 @@ impl<B: Backend> BurnHost<B> {
     }
 
     /// Runs `op` on the backend. `state`: where its random numbers begin.
-    fn execute(&mut self, pending: &mut Pending, state: Option<u64>) -> Result<Duration, HostError> {
+    fn execute(
+        &mut self,
+        pending: &mut Pending<B::Layout>,
+        state: Option<u64>,
+    ) -> Result<Duration, HostError> {
         let none = || HostError("a call without an op".to_owned());
         let started = Instant::now();
         let drawn = match pending.op.as_ref().and_then(random) {
@@ -219,34 +203,46 @@ impl<B: Backend> BurnHost<B> {
     }
 
     /// Books the outputs of a run: their handles, and whether they share what they were expected to share.
-    fn settle(&mut self, run: &Run<'_>, pending: &Pending) {
-        for (output, block) in pending.outputs.iter().zip(run.writes) {
-            match pending.made {
+    fn settle(&mut self, run: &Run<'_>, pending: &mut Pending<B::Layout>) {
+        pending.layouts.clear();
+        for (at, (output, block)) in pending.outputs.iter().zip(run.writes).enumerate() {
+            let layout = match pending.made {
                 Made::View => {
-                    self.hold_view(run.reads[0].storage, output);
                     self.counters.views += 1;
+                    self.hold_view(run.reads[0].storage, output)
                 }
                 // The old version is no more, nor are its views.
                 Made::Over => {
-                    self.drop_handles(run.reads[0].storage);
-                    self.hold(block.storage, output);
                     self.counters.updates += 1;
+                    self.drop_handles(run.reads[0].storage);
+                    self.hold(block.storage, output)
                 }
-                Made::Fresh if block.storage == NOBODY => match self.homes.get(&output.id) {
+                Made::Fresh if block.storage == NOBODY => match self.home(run.call, at, output.id) {
                     // What was there has been replaced by its equal.
-                    Some(&home) => self.hold(home, output),
-                    None => self.drop_handle(output.id),
+                    Some(home) => self.hold(home, output),
+                    None => {
+                        self.drop_handle(output.id);
+                        continue;
+                    }
                 },
-                Made::Fresh => self.hold_apart(block.storage, output, run, pending),
-            }
+                Made::Fresh => self.hold_apart(block.storage, output, run, &pending.free),
+            };
+            pending.layouts.push(layout);
         }
     }
 
+    /// The storage that holds `tensor`, which is output `at` of `call`.
+    fn home(&self, call: u64, at: usize, tensor: TensorId) -> Option<u32> {
+        let home = self.recipes.get(&call)?.home(at)?;
+        let slot = self.slots.get(home as usize)?;
+        slot.tensors.contains(&tensor).then_some(home)
+    }
+
     /// `output` is in `storage` from now on, and shares no bytes with an operand that is still there.
-    fn hold_apart(&mut self, storage: u32, output: &TensorIr, run: &Run<'_>, pending: &Pending) {
+    fn hold_apart(&mut self, storage: u32, output: &TensorIr, run: &Run<'_>, free: &[bool]) -> B::Layout {
         let handle = self.runner.get_tensor_handle(output);
         let address = B::address(&handle);
-        let operands = run.reads.iter().zip(&pending.free);
+        let operands = run.reads.iter().zip(free);
         let mut there = operands.filter(|(_, free)| !**free).map(|(block, _)| block.storage);
         if address.is_none() || there.all(|operand| self.slot(operand).address != address) {
             return self.hold_with(storage, output, &handle);
@@ -255,20 +251,21 @@ impl<B: Backend> BurnHost<B> {
             self.runner.register_tensor_data_id(output.id, data);
             self.counters.copies += 1;
         }
-        self.hold(storage, output);
+        self.hold(storage, output)
     }
 
-    fn hold_view(&mut self, storage: u32, output: &TensorIr) {
+    fn hold_view(&mut self, storage: u32, output: &TensorIr) -> B::Layout {
         let before = self.slot(storage).address;
-        self.hold(storage, output);
+        let layout = self.hold(storage, output);
         if self.slot(storage).address != before && bytes(output) > 0 {
             self.counters.unexpected += 1;
         }
         self.slot(storage).address = before;
+        layout
     }
 
     /// The op that `call` was, to be run again.
-    fn recall(&mut self, call: u64) -> Result<Box<Pending>, HostError> {
+    fn recall(&mut self, call: u64) -> Result<Box<Pending<B::Layout>>, HostError> {
         let known = self.recipes.get(&call).and_then(Recipe::read);
         let (mut op, made) = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
         let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
@@ -285,10 +282,11 @@ impl<B: Backend> BurnHost<B> {
 
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        self.again = run.repetition > 0;
+        let again = run.repetition > 0;
         let mut pending =
-            if self.again { self.recall(run.call)? } else { self.pending.take().unwrap_or_default() };
-        if let Some(recipe) = pending.recipe.take() {
+            if again { self.recall(run.call)? } else { self.pending.take().unwrap_or_default() };
+        if let Some(mut recipe) = pending.recipe.take() {
+            recipe.settle(run.writes.iter().map(|block| block.storage));
             self.written.0 += recipe.bytes();
             self.written.1 = self.written.1.max(self.written.0);
             self.recipes.insert(run.call, recipe);
@@ -299,7 +297,7 @@ impl<B: Backend> Host for BurnHost<B> {
             (meter.current)()
         });
         // Only a repetition goes back to where its numbers began.
-        let state = run.generator.filter(|_| self.again || !B::HOST_DRAWS);
+        let state = run.generator.filter(|_| again || !B::HOST_DRAWS);
         let time = self.execute(&mut pending, state)?;
         if let (Some(meter), Some(before)) = (self.meter, before) {
             let own: u64 =
@@ -307,10 +305,9 @@ impl<B: Backend> Host for BurnHost<B> {
             let most = (meter.mark)().saturating_sub(before) as u64;
             self.counters.temporaries = self.counters.temporaries.max(most.saturating_sub(own));
         }
-        self.settle(run, &pending);
-        let place = if self.again { &mut self.repeated } else { &mut self.pending };
+        self.settle(run, &mut pending);
+        let place = if again { &mut self.repeated } else { &mut self.pending };
         *place = Some(pending);
-        self.again = false;
         self.busy += time;
         Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)))
     }

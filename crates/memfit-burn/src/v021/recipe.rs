@@ -15,7 +15,7 @@ pub(super) enum Made {
     Over,
 }
 
-/// An op and what it makes, written down.
+/// An op and what it makes, written down: the number of its outputs, the storage of each, what they are, the op.
 pub(super) struct Recipe(Box<[u8]>);
 
 /// Writes and reads recipes.
@@ -25,6 +25,8 @@ pub(super) struct Pen {
 }
 
 const FORM: bincode::config::Configuration = bincode::config::standard();
+/// Bytes of a storage's number.
+const NUMBER: usize = size_of::<u32>();
 
 impl Recipe {
     /// Bytes on the heap.
@@ -32,23 +34,42 @@ impl Recipe {
         self.0.len()
     }
 
+    /// Notes the storage of each output.
+    pub(super) fn settle(&mut self, storages: impl Iterator<Item = u32>) {
+        let Some((&mut count, rest)) = self.0.split_first_mut() else { return };
+        for (place, storage) in rest.chunks_exact_mut(NUMBER).take(count.into()).zip(storages) {
+            place.copy_from_slice(&storage.to_le_bytes());
+        }
+    }
+
+    /// The storage of output `at`.
+    pub(super) fn home(&self, at: usize) -> Option<u32> {
+        let (&count, rest) = self.0.split_first()?;
+        let place = rest.chunks_exact(NUMBER).take(count.into()).nth(at)?;
+        Some(u32::from_le_bytes(place.try_into().ok()?))
+    }
+
     /// What was written down; `None` if that is not a recipe.
     pub(super) fn read(&self) -> Option<(OperationIr, Made)> {
-        let (&kind, text) = self.0.split_first()?;
+        let (&count, rest) = self.0.split_first()?;
+        let (&kind, text) = rest.get(usize::from(count) * NUMBER..)?.split_first()?;
         let (op, _) = bincode::serde::decode_from_slice(text, FORM).ok()?;
         Some((op, if kind == 0 { Made::Fresh } else { Made::View }))
     }
 }
 
 impl Pen {
-    /// Writes `op` down; `None` if it can't be, or writes over an operand.
-    pub(super) fn write(&mut self, op: &OperationIr, made: Made) -> Option<Recipe> {
-        self.buffer.clear();
-        self.buffer.push(match made {
+    /// Writes `op` down, which has `outputs`; `None` if it can't be, or writes over an operand.
+    pub(super) fn write(&mut self, op: &OperationIr, outputs: usize, made: Made) -> Option<Recipe> {
+        let kind = match made {
             Made::Fresh => 0,
             Made::View => 1,
             Made::Over => return None,
-        });
+        };
+        self.buffer.clear();
+        self.buffer.push(u8::try_from(outputs).ok()?);
+        self.buffer.resize(1 + outputs * NUMBER, 0);
+        self.buffer.push(kind);
         bincode::serde::encode_into_std_write(op, &mut self.buffer, FORM).ok()?;
         Some(Recipe(self.buffer.as_slice().into()))
     }
@@ -84,9 +105,12 @@ mod tests {
         ];
         for op in ops {
             for made in [Made::Fresh, Made::View] {
-                assert_eq!(pen.write(&op, made).unwrap().read(), Some((op.clone(), made)));
+                let mut recipe = pen.write(&op, 2, made).unwrap();
+                recipe.settle([7, u32::MAX].into_iter());
+                assert_eq!(recipe.read(), Some((op.clone(), made)));
+                assert_eq!([0, 1, 2].map(|at| recipe.home(at)), [Some(7), Some(u32::MAX), None]);
             }
-            assert!(pen.write(&op, Made::Over).is_none());
+            assert!(pen.write(&op, 1, Made::Over).is_none());
         }
     }
 }
