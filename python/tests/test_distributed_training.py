@@ -83,13 +83,10 @@ def compare(rank: int, kind: str) -> None:
         top = peak.stats["peak_bytes"]
         del net, optimizer, batch
     expected = train(kind, 3, None)
-    if kind == "ddp":
-        found = train(kind, 3, int(0.95 * top))
-    else:
-        # What reads gathered parameters is kept, so the budget can't be much smaller; all else goes after every op.
-        found = train(kind, 3, 2 * top, evict_all=True)
-    assert len(expected) == len(found)
-    assert all(torch.equal(a, b) for a, b in zip(expected, found))
+    # What reads FSDP's gathered parameters is kept, so the budget can't be much smaller; all else goes after
+    # every op.
+    found = train(kind, 3, int(0.95 * top)) if kind == "ddp" else train(kind, 3, 2 * top, evict_all=True)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
 
 def fit(rank: int, kind: str) -> None:
@@ -131,13 +128,14 @@ def fit(rank: int, kind: str) -> None:
         if kind == "ddp":
             assert len(set(plans)) == 1 and not report.notes, report
         elif not report.notes:
-            # Ranks of FSDP may differ: ten rows are no four shards of one size, and buffers are reused as gloo is done.
+            # Ranks of FSDP may differ: ten rows are no four shards of one size, and buffers are reused as
+            # gloo is done.
             assert len(set(plans)) == 1, report
         fitted.close()
 
 
 def refuse_fit(rank: int, kind: str) -> None:
-    net, optimizer = make(kind)
+    net, _ = make(kind)
     batch = torch.randn(512, 32)
     fitted = memfit.torch.fit(lambda: net(batch).sum().backward(), 300_000 + 1_000_000 * rank)
     with pytest.raises(memfit.BudgetError):

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle of a step, what reads bytes behind memfit's back, and what must not pile up."""
+"""What goes wrong within a step, what reads bytes behind memfit's back, and what must not pile up."""
 
 import _thread
 import contextlib
@@ -163,34 +163,34 @@ def test_an_exception_that_ends_the_block_brings_all_back(place):
     assert run(Budget(AMPLE, evict_all=True)) == run(None)
 
 
-def test_an_interrupt_by_signal_leaves_everything_usable():
+@pytest.mark.parametrize("moment", range(12))
+def test_an_interrupt_by_signal_leaves_everything_usable(moment):
     """Ctrl-C at any moment: what the program holds afterwards can be read, and training goes on."""
-    for moment in range(12):
-        net = model()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-        steps = 0
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    steps = 0
 
-        def interrupt(moment=moment):
-            while steps < 2:
-                pass
-            for _ in range(moment * 1000):
-                pass
-            _thread.interrupt_main(signal.SIGINT)
-
-        watcher = threading.Thread(target=interrupt)
-        try:
-            with Budget(AMPLE, evict_all=True):
-                watcher.start()
-                while True:
-                    step(net, optimizer)
-                    steps += 1
-        except KeyboardInterrupt:
+    def interrupt():
+        while steps < 2:
             pass
-        watcher.join()
-        assert not is_enabled()
-        assert state(net, optimizer)
+        for _ in range(moment * 1000):
+            pass
+        _thread.interrupt_main(signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt)
+    try:
         with Budget(AMPLE, evict_all=True):
-            assert torch.isfinite(step(net, optimizer))
+            watcher.start()
+            while True:
+                step(net, optimizer)
+                steps += 1
+    except KeyboardInterrupt:
+        pass
+    watcher.join()
+    assert not is_enabled()
+    assert state(net, optimizer)
+    with Budget(AMPLE, evict_all=True):
+        assert torch.isfinite(step(net, optimizer))
 
 
 def test_an_op_that_fails_changes_nothing():
@@ -309,7 +309,7 @@ def in_thread(work):
     def run() -> None:
         try:
             outcome.append(work())
-        except Exception as error:  # noqa: BLE001 - looked at by the test
+        except Exception as error:  # The test looks at it.
             outcome.append(error)
 
     thread = threading.Thread(target=run)
@@ -454,7 +454,7 @@ def test_copies_of_evicted_tensors_are_whole(copied, room):
         for part in parts:
             drop(part)
         found = copied({"parts": parts, "views": views})
-        for at, (part, view) in enumerate(zip(found["parts"], found["views"])):
+        for at, (part, view) in enumerate(zip(found["parts"], found["views"], strict=True)):
             assert torch.equal(part, torch.arange(1024.0) * at)
             assert torch.equal(view, part.view(32, 32).t())
 

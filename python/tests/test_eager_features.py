@@ -1,4 +1,4 @@
-"""What training loops do beside a plain step: each at several budgets, and with everything evicted after every op."""
+"""What training loops do beside a plain step: at several budgets, and with all evicted after every op."""
 
 import contextlib
 import functools

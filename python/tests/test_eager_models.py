@@ -1,4 +1,4 @@
-"""Ten models under budgets that plain PyTorch breaks: the same bits, within the budget by PyTorch's own allocator."""
+"""Ten models under budgets that plain PyTorch breaks: same bits, within the budget by PyTorch's allocator."""
 
 import functools
 

@@ -18,16 +18,16 @@ DOC = pathlib.Path(__file__).parent.parent.parent / "docs" / "pytorch-ops.md"
 HEAD = """\
 # Ops of PyTorch's that are refused
 
-Every entry of PyTorch's own table of ops (`torch.testing._internal.common_methods_invocations.op_db`) that runs on a CPU is run
-forward, backward and in place with everything evicted after every op, and compared with plain PyTorch to the last bit.
-`MEMFIT_OPS=40 MEMFIT_OPS_DOC=1 pytest python/tests/test_eager_opinfo.py` wrote this page with torch {version}:
-{counts}.
+Every entry of PyTorch's own table of ops (`torch.testing._internal.common_methods_invocations.op_db`) that
+runs on a CPU is run forward, backward and in place with everything evicted after every op, and compared with
+plain PyTorch to the last bit. `MEMFIT_OPS=40 MEMFIT_OPS_DOC=1 pytest python/tests/test_eager_opinfo.py` wrote
+this page with torch {version}: {counts}.
 
 ## Refused
 
-PyTorch computes some gradients by another formula as soon as anything watches its ops, memfit or not; their last bits differ.
-memfit refuses such an op where its gradient is wanted, unless `exact=False` lets it through. Some ops read a tensor without
-saying so; evicted, it raises instead.
+PyTorch computes some gradients by another formula as soon as anything watches its ops, memfit or not; their
+last bits differ. memfit refuses such an op where its gradient is wanted, unless `exact=False` lets it
+through. Some ops read a tensor without saying so; evicted, it raises instead.
 
 | op | error |
 |---|---|
@@ -45,7 +45,7 @@ REFUSED = {"masked.prod", "masked_fill", "prod", "tensor_split"}
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_starts():
-    """A budget starts by looking for tensors among all objects: those that are there now are out of its sight."""
+    """A budget starts by looking for tensors among all objects: those there now are out of its sight."""
     entries = opinfo.entries()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""`memfit.torch.fit`: recorded once, planned, guided; the same bits, within the budget, back to deciding op by op."""
+"""`memfit.torch.fit`: recorded once, planned, guided; same bits, within the budget, back to op by op."""
 
 import copy
 import random
@@ -68,13 +68,12 @@ def plainly(paths, steps):
 
 
 def budget_for(share, paths=1):
-    net, optimizer, step, batch = training(paths)
+    _, _, step, batch = training(paths)
     return memfit.torch.floor(step, *batch).share(share)
 
 
 def assert_same(expected, found):
-    assert len(expected) == len(found)
-    assert all(torch.equal(a, b) for a, b in zip(expected, found))
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
 
 
 @pytest.mark.parametrize("share", [0.8, 0.6, 0.4])
@@ -110,7 +109,7 @@ def test_the_check_runs_the_first_step_twice_and_leaves_no_trace_of_it():
 
 
 def test_the_check_sees_a_difference():
-    net, optimizer, step, batch = training()
+    _, _, step, batch = training()
     calls = []
 
     def changing(images, labels):
@@ -136,7 +135,7 @@ def test_a_step_that_goes_another_way_falls_back():
 
 
 def test_too_small_a_budget_tells_the_floor_and_what_would_do():
-    net, optimizer, step, batch = training()
+    _, _, step, batch = training()
     fitted = memfit.torch.fit(step, 400_000)
     with pytest.raises(memfit.BudgetError) as caught:
         fitted(*batch)
@@ -167,7 +166,7 @@ def test_a_refusal_leaves_all_as_it_was():
 
 def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_path):
     budget = budget_for(0.5)
-    net, optimizer, step, batch = training()
+    _, _, step, batch = training()
     step(*batch)
     fitted = memfit.torch.fit(step, budget, check=False)
     with pytest.raises(RuntimeError, match="no plan"):
@@ -189,7 +188,7 @@ def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_pa
 
 def test_an_exception_in_a_step_leaves_everything_usable():
     budget = budget_for(0.5)
-    net, optimizer, step, batch = training()
+    net, _, step, batch = training()
     fail = [False]
 
     def failing(images, labels):

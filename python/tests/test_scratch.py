@@ -1,4 +1,4 @@
-"""What an op is said to need of scratch memory before it has run is enough for the ops of PyTorch's own table."""
+"""The scratch memory foreseen for an op before it has run is enough, for the ops of PyTorch's own table."""
 
 import warnings
 from typing import Any

@@ -71,6 +71,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Test { no_python } => test(!no_python),
         Command::Ci => {
             lints()?;
+            python::lint()?;
             test(true)
         }
         Command::Tidy => tidy::check(),

@@ -1,4 +1,4 @@
-//! The Python half: its native module, a virtual environment of its own, made once, and the tests in it.
+//! The Python half: its native module, a virtual environment of its own, made once, and the lint and the tests in it.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::run;
 
 /// Ignored by git; remove it to start afresh.
 const VENV: &str = ".venv-test";
-/// What the tests need: PyTorch as its users have it, models to capture, and the test runner.
+/// What the tests need: PyTorch as its users have it, models to capture, the test runner, and the lint.
 const PACKAGES: &str = "python/tests/requirements.txt";
 /// Written last, with the list of packages that are installed.
 const STAMP: &str = ".venv-test/installed.txt";
@@ -47,6 +47,12 @@ pub(crate) fn module() -> Result<()> {
     // Renamed, so that a Python that has the old one open keeps it.
     std::fs::copy(&built, &beside).with_context(|| format!("can't copy `{}`", built.display()))?;
     Ok(std::fs::rename(&beside, Path::new("python/memfit").join(name))?)
+}
+
+/// Lints everything that is written in Python.
+pub(crate) fn lint() -> Result<()> {
+    let args = ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples"];
+    run::command(&environment()?, args, &[])
 }
 
 /// Runs the Python tests.

@@ -9,8 +9,9 @@ from memfit import _memfit
 def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
     """A `BudgetError` with what the engine told.
 
-    Beside its usual attributes: `op` needs `asked` bytes for its results and scratch memory; `operands`, `pinned` and
-    `kept` are the bytes that can't go because the op reads them, the user pinned them, or nothing can compute them again.
+    Beside its usual attributes: `op` needs `asked` bytes for its results and scratch memory; `operands`,
+    `pinned` and `kept` are the bytes that can't go because the op reads them, the user pinned them, or
+    nothing can compute them again.
     """
     dominant = max(("operands", "pinned", "kept"), key=lambda name: told[name])
     error = memfit.BudgetError(

@@ -29,7 +29,8 @@ from memfit.torch.meter import Meter
 _Files: TypeAlias = tuple[bytes, bytes]
 """A profile and a plan."""
 _FILES = ("profile.json", "plan.json")
-# Calls that are made again from a plan if op by op there is no way: without the optimizer's state, and with it.
+# Calls that are made again from a plan if op by op there is no way: without the optimizer's state, and with
+# it.
 _PROTECTED = 2
 # Steps after which ranks that found no plan to share stop to look for one.
 _EXCHANGES = 4
@@ -43,20 +44,21 @@ def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted"
 class Fitted:
     """A step within a budget.
 
-    The first call is made twice where `check` says so: once plainly, to know its peak, its time and its results, and then, from
-    the same state, within the budget; the results must be the same bits. Tensors, gradients, optimizers and generators
-    are put back in between; other state of Python's is not, so leave `check` off where a call takes its batch
-    from an iterator by itself. What the plain run takes on the device, and a copy in host memory of what was there before, is
-    outside the budget.
+    The first call is made twice where `check` says so: once plainly, to know its peak, its time and its
+    results, and then, from the same state, within the budget; the results must be the same bits. Tensors,
+    gradients, optimizers and generators are put back in between; other state of Python's is not, so leave
+    `check` off where a call takes its batch from an iterator by itself. What the plain run takes on the
+    device, and a copy in host memory of what was there before, is outside the budget.
 
-    The step is recorded by the first call within the budget and planned after it; later calls follow the plan, and go on without
-    it from the first op that differs. Where one of the first two calls finds no way, deciding op by op, `check` has it planned
-    from a recording without a budget, and made again. Between the calls there is no budget, and no overhead.
+    The step is recorded by the first call within the budget and planned after it; later calls follow the
+    plan, and go on without it from the first op that differs. Where one of the first two calls finds no way,
+    deciding op by op, `check` has it planned from a recording without a budget, and made again. Between the
+    calls there is no budget, and no overhead.
 
-    With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan, after each
-    one's judge has read it; ranks whose steps differ have their own. What fails on one fails on all. `check` is off there
-    unless asked for: DDP lays out its buckets anew after its first step, so a training whose first step is made twice
-    has other last bits.
+    With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan,
+    after each one's judge has read it; ranks whose steps differ have their own. What fails on one fails on
+    all. `check` is off there unless asked for: DDP lays out its buckets anew after its first step, so a
+    training whose first step is made twice has other last bits.
 
     `load` is a folder that `save` wrote in an earlier run. `report` says what was predicted and measured.
     """
@@ -191,14 +193,17 @@ class Fitted:
             return self.step(*args, **kwargs)
 
     def _share_plan(self, native: Any, stepped: dict[str, Any]) -> None:
-        """The first rank's plan becomes everyone's. Ranks whose steps differ, by uneven shards say, plan for themselves."""
+        """The first rank's plan becomes everyone's.
+
+        Ranks whose steps differ, by uneven shards say, plan for themselves.
+        """
         from memfit.torch import distributed
 
         if self._exchanges == 0:
             return
         ranks = distributed.ranks()
         said = ranks.gather((stepped["sequence"], stepped["wants_plan"], stepped["guided"]))
-        sequences, wanting, guided = map(set, zip(*said))
+        sequences, wanting, guided = map(set, zip(*said, strict=True))
         self._exchanges = 0 if guided == {True} else self._exchanges - 1
         self.report.notes = ["the ranks' steps differ: each has its own plan"] if len(sequences) > 1 else []
         if len(sequences) > 1:
@@ -221,7 +226,7 @@ class Fitted:
             self._budget._native.load(*planned)
 
     def _explain(self, error: memfit.BudgetError, state: State, args: Any, kwargs: Any) -> None:
-        """Completes `error` by the floor and the least budget that is known to do, from a run without a budget."""
+        """Completes `error` by the floor and the least budget known to do, from a run without a budget."""
         try:
             with _recording(self.step, args, kwargs, self._budget.device) as (native, told):
                 least = native.least_budget(told.floor_bytes)
@@ -233,8 +238,9 @@ class Fitted:
         error.least_budget_bytes = least
         error.proved = self.budget < told.floor_bytes
         error.hint = (
-            f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step (parameters, "
-            f"gradients, optimizer state, inputs) and {memory(told.largest_bytes)} for `{told.largest_op}`; "
+            f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step "
+            "(parameters, gradients, optimizer state, inputs) and "
+            f"{memory(told.largest_bytes)} for `{told.largest_op}`; "
         )
         error.hint += (
             f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
@@ -278,7 +284,7 @@ class Fitted:
             )
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in zip(_FILES, saved):
+        for name, content in zip(_FILES, saved, strict=True):
             (folder / name).write_bytes(content)
 
     def close(self) -> None:
@@ -296,9 +302,10 @@ class Fitted:
 def floor(
     step: Callable[..., Any], *args: Any, device: str | torch.device | None = None, **kwargs: Any
 ) -> Floor:
-    """The least bytes `step(*args, **kwargs)` can do with: what outlives a call, and the largest working set of one op.
+    """The least bytes `step(*args, **kwargs)` can do with.
 
-    The step is called twice, for real: once so that gradients and the optimizer's state are there, and once to look.
+    They are what outlives a call, and the largest working set of one op. The step is called twice, for real:
+    once so that gradients and the optimizer's state are there, and once to look.
     """
     with _recording(step, args, kwargs, device) as (_, told):
         return told
@@ -308,7 +315,10 @@ def floor(
 def _recording(
     step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None
 ) -> Iterator[tuple[Any, Floor]]:
-    """Calls a step twice without a limit, the second time recorded: the native half, which can plan it, and the floor."""
+    """Calls a step twice without a limit, the second time recorded.
+
+    Yields the native half, which can plan it, and the floor.
+    """
     with Budget(1 << 62, device=device) as budget:
         native = budget._native
         step(*args, **kwargs)

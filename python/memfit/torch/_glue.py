@@ -1,5 +1,5 @@
-"""What the native host asks of PyTorch: how an op behaves, what it will make, how it is called again, and how the bytes
-of a storage go and come back. Every use of a private function of PyTorch's is in this file.
+"""What the native host asks of PyTorch: how an op behaves, what it will make, how it is called again, and how
+the bytes of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
 import gc
@@ -23,7 +23,8 @@ state_bytes = torch.default_generator.get_state().nbytes
 
 EVICTED = (
     "this tensor was evicted by memfit, and is read past it: by another thread, or by native code\n"
-    "hint: `memfit.torch.restore(tensor)` or `memfit.torch.pin(tensor)` before, in the thread that has the budget"
+    "hint: `memfit.torch.restore(tensor)` or `memfit.torch.pin(tensor)` before, in the thread that has the "
+    "budget"
 )
 
 
@@ -54,11 +55,13 @@ _KNOWN_NAMESPACES = ("aten", "prims", "torchvision")
 _WHOLE_NORMS = ("aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm")
 # Kernels for CUDA that add in any order: their repetition may differ in the last bit.
 _UNORDERED = (
-    "index_add scatter_add scatter_reduce index_put put_ histc bincount cumsum kthvalue median grid_sampler_2d_backward "
-    "grid_sampler_3d_backward upsample max_unpool adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward "
-    "avg_pool3d_backward adaptive_max_pool2d_backward fractional_max_pool max_pool3d_with_indices_backward "
-    "reflection_pad replication_pad embedding_bag embedding_dense_backward nll_loss2d _ctc_loss_backward"
-).split()
+    "index_add", "scatter_add", "scatter_reduce", "index_put", "put_", "histc", "bincount", "cumsum",
+    "kthvalue", "median", "grid_sampler_2d_backward", "grid_sampler_3d_backward", "upsample", "max_unpool",
+    "adaptive_avg_pool2d_backward", "adaptive_avg_pool3d_backward", "avg_pool3d_backward",
+    "adaptive_max_pool2d_backward", "fractional_max_pool", "max_pool3d_with_indices_backward",
+    "reflection_pad", "replication_pad", "embedding_bag", "embedding_dense_backward", "nll_loss2d",
+    "_ctc_loss_backward",
+)  # fmt: skip
 
 
 def describe(func: Any) -> dict[str, Any]:
@@ -96,8 +99,9 @@ def _decides_size(kind: str) -> bool:
 
 
 def _marked(schema: Any, marks: list[bool]) -> tuple[list[bool], list[str]]:
-    positions = [mark for argument, mark in zip(schema.arguments, marks) if not argument.kwarg_only]
-    return positions, [argument.name for argument, mark in zip(schema.arguments, marks) if mark]
+    marked = list(zip(schema.arguments, marks, strict=True))
+    positions = [mark for argument, mark in marked if not argument.kwarg_only]
+    return positions, [argument.name for argument, mark in marked if mark]
 
 
 def _way(func: Any, base: str, writes: bool) -> str:
@@ -128,7 +132,7 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
         return "once"
     if on_device != "is_cpu":
         bitwise = getattr(torch.Tag, "nondeterministic_bitwise", None)
-        if bitwise in tags or base.startswith(tuple(_UNORDERED)):
+        if bitwise in tags or base.startswith(_UNORDERED):
             return "once"
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
 
@@ -142,14 +146,14 @@ _CONVOLUTION = {"aten::convolution": 1 << 16, "aten::convolution_backward": 1 <<
 
 
 def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, bool]:
-    """Bytes of each storage that the call will make (`None` if only the data can say), of its scratch memory, and whether
-    the latter is only a bound. Nothing is computed: the call is made on meta tensors.
+    """Bytes of each storage that the call will make (`None` if only the data can say), of its scratch memory,
+    and whether the latter is only a bound. Nothing is computed: the call is made on meta tensors.
     """
     operands = list(tensors((args, kwargs)))
     read = sum(operand.numel() * operand.element_size() for operand in operands)
     try:
         results = _on_meta(func, args, kwargs or {})
-    except Exception:  # noqa: BLE001 - a wrong call fails again when it is made, with PyTorch's own words
+    except Exception:  # A wrong call fails again when it is made, with PyTorch's own words.
         return None, _unknown(func, operands, read), True
     sizes = [storage.nbytes() for storage in results]
     name = func._schema.name
@@ -173,13 +177,17 @@ _IN_PARTS = {"aten::isinf"}
 # What kernels of PyTorch's were seen to need at most; of all others as much as they read and make.
 _LITTLE_SCRATCH = {
     f"aten::{name}"
-    for name in "mm addmm bmm baddbmm clone copy_ cat stack _log_softmax _softmax _log_softmax_backward_data "
-    "_softmax_backward_data native_layer_norm native_layer_norm_backward native_batch_norm sum mean amax amin max min "
-    "embedding nll_loss_forward nll_loss_backward max_pool2d_with_indices max_pool2d_with_indices_backward "
-    "avg_pool2d avg_pool2d_backward index_select gather fill_ zero_ zeros ones full empty empty_like zeros_like "
-    "ones_like full_like new_empty new_zeros empty_strided new_empty_strided bernoulli_ normal_ uniform_ random_ "
-    "native_dropout native_dropout_backward _to_copy".split()
-}
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "clone", "copy_", "cat", "stack", "_log_softmax", "_softmax",
+        "_log_softmax_backward_data", "_softmax_backward_data", "native_layer_norm",
+        "native_layer_norm_backward", "native_batch_norm", "sum", "mean", "amax", "amin", "max", "min",
+        "embedding", "nll_loss_forward", "nll_loss_backward", "max_pool2d_with_indices",
+        "max_pool2d_with_indices_backward", "avg_pool2d", "avg_pool2d_backward", "index_select", "gather",
+        "fill_", "zero_", "zeros", "ones", "full", "empty", "empty_like", "zeros_like", "ones_like",
+        "full_like", "new_empty", "new_zeros", "empty_strided", "new_empty_strided", "bernoulli_",
+        "normal_", "uniform_", "random_", "native_dropout", "native_dropout_backward", "_to_copy",
+    )
+}  # fmt: skip
 _SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
 
 
@@ -243,8 +251,8 @@ def _is_wrapper(tensor: torch.Tensor) -> bool:
 
 
 def measure(func: Any, args: Any, kwargs: Any) -> tuple[Any, int | None]:
-    """Calls, and returns the result and the scratch bytes that PyTorch's allocator was asked for meanwhile; `None` while
-    somebody else is watching it.
+    """Calls, and returns the result and the scratch bytes that PyTorch's allocator was asked for meanwhile;
+    `None` while somebody else is watching it.
     """
     if on_device == "is_cuda":
         before = torch.cuda.memory_allocated()
@@ -263,7 +271,7 @@ def measure(func: Any, args: Any, kwargs: Any) -> tuple[Any, int | None]:
 
 
 class AllocatorEvents:
-    """Collects what PyTorch's CPU allocator gives and takes back in this thread, in bytes and in order."""
+    """What PyTorch's CPU allocator gives and takes back in this thread, in bytes and in order."""
 
     def __init__(self) -> None:
         self.changes: list[int] = []
@@ -289,7 +297,7 @@ _FREED = "memfit: freed "
 
 
 def mark_freed(size: int) -> None:
-    """Notes among the allocator's events that `size` bytes have gone which were there before it was watched."""
+    """Notes among the allocator's events that `size` bytes have gone that were there before the watch."""
     with torch._C._profiler._RecordFunctionFast(f"{_FREED}{size}"):
         pass
 
@@ -298,7 +306,10 @@ def mark_freed(size: int) -> None:
 
 
 def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
-    """All storages on `device` that Python can reach, each once, in the order in which the collector knows their tensors."""
+    """All storages on `device` that Python can reach, each once.
+
+    Their order is that in which the collector knows their tensors.
+    """
     found: dict[int, torch.UntypedStorage] = {}
     for thing in gc.get_objects():
         kind = type(thing)

@@ -11,7 +11,7 @@ class Floor:
     """The least bytes a step can do with."""
 
     persistent_bytes: int
-    """What outlives the step: parameters, gradients, optimizer state, buffers, inputs, and all else that is alive."""
+    """What outlives the step: parameters, gradients, optimizer state, buffers, inputs, and all else alive."""
     largest_bytes: int
     """The largest working set of one op, beside that."""
     largest_op: str
@@ -41,7 +41,7 @@ class Report:
     measured_peak_bytes: int | None = None
     """Peak with memfit, by PyTorch's allocator."""
     arena_bytes: int | None = None
-    """Bytes of arena that the plan takes once each buffer has an address; the judge has verified that layout."""
+    """Bytes of arena of the plan once each buffer has an address; the judge has verified that layout."""
     base_time_seconds: float | None = None
     time_seconds: float | None = None
     recompute_seconds: float | None = None

@@ -71,7 +71,7 @@ class State:
 
 
 class Expected:
-    """Results, contents of what was there before, gradients and optimizer state that a step should leave behind."""
+    """Results, contents of what was there before, gradients and optimizer state that a step should leave."""
 
     def __init__(self, state: State, result: Any) -> None:
         there = ((reference, reference()) for reference, _ in state.storages)

@@ -164,7 +164,10 @@ class Ranks:
         return file
 
     def from_first(self, make: Callable[[], Made]) -> Made:
-        """What `make` returns on the first rank, on all. It's called there, on a thread of its own, and may take long."""
+        """What `make` returns on the first rank, on all.
+
+        It's called there, on a thread of its own, and may take long.
+        """
         made: list[Made] = []
         failed: list[Exception] = []
 

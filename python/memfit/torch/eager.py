@@ -6,10 +6,12 @@ import memfit.torch
 memfit.torch.enable(budget="8GiB")
 ```
 
-From then on every op of this thread goes through memfit's engine: before it runs, what it reads is brought back and what
-can be computed again is evicted, so that its results and scratch memory fit. Results are the same bits as without.
+From then on every op of this thread goes through memfit's engine: before it runs, what it reads is brought
+back and what can be computed again is evicted, so that its results and scratch memory fit. Results are the
+same bits as without.
 """
 
+import contextlib
 import functools
 import gc
 import os
@@ -26,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
 from memfit.torch import _glue
-from memfit.torch._glue import live_storages
 from memfit.torch._errors import parse_bytes
+from memfit.torch._glue import live_storages
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,12 +45,12 @@ class _Mode(TorchDispatchMode):
 class Budget:
     """A budget for the ops of one thread: a context manager, and a decorator.
 
-    `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by default
-    CUDA, where there is one, or else the CPU) have at any moment, those that are there already included. `BudgetError`
-    says what would do where that is impossible.
+    `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by
+    default CUDA, where there is one, or else the CPU) have at any moment, those that are there already
+    included. `BudgetError` says what would do where that is impossible.
 
-    Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False` lets them
-    through, with other last bits. docs/pytorch-ops.md has the list.
+    Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
+    lets them through, with other last bits. docs/pytorch-ops.md has the list.
     """
 
     def __init__(
@@ -267,7 +269,10 @@ def is_enabled() -> bool:
 
 
 def drop(tensor: torch.Tensor) -> bool:
-    """Evicts the bytes of `tensor` and all its views now. False if they can't be computed again, or are in use."""
+    """Evicts the bytes of `tensor` and all its views now.
+
+    False if they can't be computed again, or are in use.
+    """
     return bool(_by_hand("drop", tensor))
 
 
@@ -333,10 +338,8 @@ def _guarded(original: Any, decision: str) -> Any:
             and budget._thread == threading.get_ident()
             and self.device.type == budget.device.type
         ):
-            try:
+            with contextlib.suppress(NotImplementedError):  # Raised where there is no storage.
                 _by_hand(decision, self)
-            except NotImplementedError:
-                pass  # no storage
         return original(self, *args, **kwargs)
 
     return method
