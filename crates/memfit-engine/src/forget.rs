@@ -1,5 +1,7 @@
 //! Giving up: releases, real deletion, banishment, and versions that are overwritten for good.
 
+use rustc_hash::FxHashSet;
+
 use crate::call::{Dealloc, Fate, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -295,12 +297,12 @@ impl<H: Host> Engine<'_, H> {
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
     fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];
-        let mut seen = vec![storage];
-        let mut kept = Vec::new();
+        let mut seen = FxHashSet::from_iter([storage]);
+        let (mut kept, mut children, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(lost) = work.pop() {
-            let children: Vec<u32> = self.state.children(lost).collect();
-            let mut gone = Vec::new();
-            for child in children {
+            children.clear();
+            children.extend(self.state.children(lost));
+            for child in children.drain(..) {
                 let this = self.state.storage(child);
                 if this.resident {
                     self.keep(child);
@@ -309,7 +311,7 @@ impl<H: Host> Engine<'_, H> {
                     gone.push(child);
                 }
             }
-            for child in gone {
+            for child in gone.drain(..) {
                 let this = self.state.storage(child);
                 if this.held > 0 {
                     let held = this.tensors.clone();
@@ -320,8 +322,7 @@ impl<H: Host> Engine<'_, H> {
                     }
                     self.keep(child);
                     kept.push(child);
-                } else if !seen.contains(&child) {
-                    seen.push(child);
+                } else if seen.insert(child) {
                     work.push(child);
                 }
             }

@@ -180,15 +180,21 @@ pub struct Value<'g> {
 
 /// Strings, one after another.
 #[derive(Clone, Debug, Default)]
-struct Names(Csr<u8>);
+struct Names {
+    text: String,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
 
 impl Names {
     fn push(&mut self, name: &str) {
-        self.0.push(name.bytes());
+        self.text.push_str(name);
+        self.ends.push(self.text.len());
     }
 
     fn get(&self, index: usize) -> &str {
-        std::str::from_utf8(self.0.row(index)).unwrap_or_default()
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[index]]
     }
 }
 

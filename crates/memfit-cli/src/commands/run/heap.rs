@@ -19,7 +19,10 @@ pub(super) fn current() -> usize {
 fn mark() -> usize {
     let most = HEAP.peak_usage();
     HEAP.reset_peak_usage();
-    WINDOW.fetch_max(most, Ordering::Relaxed);
+    // Called twice for each op: it's rarely more, and a look costs less.
+    if most > WINDOW.load(Ordering::Relaxed) {
+        WINDOW.fetch_max(most, Ordering::Relaxed);
+    }
     most
 }
 
