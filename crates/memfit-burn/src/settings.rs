@@ -64,6 +64,9 @@ pub struct Options {
     pub patience: Duration,
     /// Counts what the backend takes for itself while an op runs.
     pub meter: Option<Meter>,
+    /// Whether that counts within the budget as well. Needs a meter. What an op takes is known once one like it has run
+    /// on the device, and not before.
+    pub scratch: bool,
 }
 
 impl Default for Options {
@@ -75,6 +78,7 @@ impl Default for Options {
             seed: 0,
             patience: Duration::MAX,
             meter: None,
+            scratch: false,
         }
     }
 }

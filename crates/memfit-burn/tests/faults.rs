@@ -9,7 +9,7 @@ use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Tensor};
 use memfit_burn::{
-    Budget, Fault, Flex, FlexDevice, Memfit, Mode, Options, attempt, enable, enable_with, report, step,
+    Budget, Fault, Flex, FlexDevice, Memfit, Meter, Mode, Options, attempt, enable, enable_with, report, step,
 };
 
 type B = Autodiff<Memfit<Flex>>;
@@ -90,6 +90,35 @@ fn views_share_what_they_show() {
     drop(copied);
     assert_eq!(report(&FlexDevice).engine.used, before);
     assert_eq!((report(&FlexDevice).host.unexpected, report(&FlexDevice).host.copies), (0, 0));
+}
+
+#[test]
+fn what_ops_take_for_themselves_may_count() {
+    let _alone = alone();
+    // A device on which every op takes 64 KiB, its outputs included.
+    let meter = Some(Meter { current: || 0, mark: || 64 << 10 });
+    let free = Options { meter, scratch: true, ..Options::default() };
+    let peak = |options: Options| {
+        enable_with(&FlexDevice, options).unwrap();
+        let bits = chain::<B>(&FlexDevice);
+        (bits, report(&FlexDevice).engine)
+    };
+    let (bits, alone) = peak(Options { scratch: false, ..free });
+    let (_, unknown) = peak(free);
+    let (_, known) = peak(free);
+    assert!(unknown.peak >= alone.peak && known.peak.0 >= alone.peak.0 + (48 << 10), "{alone:?} {known:?}");
+    // It is known still after a training that did not count it.
+    peak(Options { scratch: false, ..free });
+    let (within, counted) = peak(Options { budget: Budget::of(known.peak.0 / 2), ..free });
+    assert_eq!(within, bits);
+    assert!(counted.peak.0 <= known.peak.0 / 2 && counted.recomputes > 0);
+    let small = Options { budget: Budget::of(90 << 10), ..free };
+    enable_with(&FlexDevice, small).unwrap();
+    let fault = attempt(&FlexDevice, || chain::<B>(&FlexDevice)).unwrap_err();
+    assert!(matches!(fault, Fault::NoRoom(_)), "{fault}");
+    enable_with(&FlexDevice, Options { scratch: false, ..small }).unwrap();
+    assert_eq!(chain::<B>(&FlexDevice), bits);
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
 }
 
 #[test]

@@ -39,6 +39,21 @@ fn a_budget_is_kept_and_changes_nothing() {
 }
 
 #[test]
+fn scratch_may_count_within_the_budget() {
+    let words = "run unet --batch 4 --steps 3 --budget floor+50% --json";
+    let (tensors, all) = (object(words), object(&format!("{words} --scratch")));
+    let bytes = |run: &Value, key: &str| run[key].as_u64().unwrap();
+    for key in ["floor_bytes", "unconstrained_peak_bytes"] {
+        assert!(bytes(&tensors, key) < bytes(&all, key), "{key}: {tensors:#} {all:#}");
+    }
+    assert_eq!((&all["identical"], &all["scratch_counts"]), (&true.into(), &true.into()));
+    assert!(bytes(&all, "peak_bytes") <= bytes(&all, "budget_bytes"), "{all:#}");
+    // Tables, batches and threads, and nothing else.
+    let process = bytes(&all, "measured_peak_bytes").saturating_sub(bytes(&all, "budget_bytes"));
+    assert!(process <= 2 << 20 && bytes(&all, "temporaries_bytes") > 0, "{all:#}");
+}
+
+#[test]
 fn a_budget_below_the_floor_says_what_would_do() {
     let output = memfit("run gpt --batch 2 --steps 2 --budget 1MiB");
     let message = String::from_utf8_lossy(&output.stderr);

@@ -37,17 +37,41 @@ impl Recorded {
     }
 }
 
+/// Lies beside the step's own tensors while it grows, so its rows are small; what a graph has besides is written at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    values: Vec<ValueSpec>,
-    ops: Vec<OpSpec>,
-    /// For each value: the buffer it is in now; the version that was written over it.
-    holder: Vec<u32>,
-    next_version: Vec<u32>,
+    values: Vec<Row>,
+    ops: Vec<Entry>,
+    /// What ops read, and what they overwrite with what, one op after the other.
+    reads: Vec<ValueId>,
+    overs: Vec<(ValueId, ValueId)>,
     program: Program,
     places: Vec<Place>,
     trace: Trace,
     kinds: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Row {
+    size: u64,
+    role: Role,
+    /// The buffer it is in now.
+    holder: u32,
+    /// The version that was written over it.
+    next_version: u32,
+}
+
+/// An op. What it makes are values that follow each other.
+#[derive(Debug)]
+struct Entry {
+    /// Its call in the trace; `NONE` for what is put in between calls.
+    event: u32,
+    /// Where its reads and its overwritten operands end.
+    reads: u32,
+    overs: u32,
+    /// The first value it makes, and how many.
+    first: u32,
+    count: u32,
 }
 
 impl Log {
@@ -63,14 +87,7 @@ impl Log {
 
     fn value(&mut self, size: u64, role: Role) -> u32 {
         let index = next_index(self.values.len());
-        self.values.push(ValueSpec {
-            name: format!("v{index}"),
-            size: Bytes(size),
-            role,
-            ..ValueSpec::default()
-        });
-        self.holder.push(NONE);
-        self.next_version.push(NONE);
+        self.values.push(Row { size, role, holder: NONE, next_version: NONE });
         index
     }
 
@@ -93,24 +110,28 @@ impl Log {
             self.trace.at.push(offset);
         } else {
             let op = OpId::at(self.ops.len());
-            self.ops.push(OpSpec {
-                name: format!("put{}", op.0),
-                kind: "put".to_owned(),
-                time: Some(Nanos::ZERO),
-                effect: Effect::Once,
-                writes: vec![ValueId(value)],
-                ..OpSpec::default()
-            });
+            self.entry(NONE, value);
             let step = self.program.compute(op, 0, [], [buffer], None);
             self.program.steps.push(step);
         }
         let this = &mut state.tensors[tensor as usize];
         (this.value, this.buffer) = (value, buffer.0);
-        self.holder[value as usize] = buffer.0;
+        self.values[value as usize].holder = buffer.0;
         self.trace.events.push(Event::Put { size: Bytes(size), role });
         for _ in 1..this.held {
             self.trace.events.push(Event::Share(value));
         }
+    }
+
+    /// Ends the description of an op that makes all values from `first` on.
+    fn entry(&mut self, event: u32, first: u32) {
+        self.ops.push(Entry {
+            event,
+            reads: next_index(self.reads.len()),
+            overs: next_index(self.overs.len()),
+            first,
+            count: next_index(self.values.len()) - first,
+        });
     }
 
     /// `record` has run; nothing of it is booked yet.
@@ -127,12 +148,13 @@ impl Log {
         }
         let this = state.record(record);
         let op = OpId(this.op);
-        let (reads, values) = (self.operands(state, record), self.ops[op.index()].writes.clone());
+        let Entry { first, count, .. } = self.ops[op.index()];
+        let reads = self.operands(state, record);
         let buffers: Vec<u32> = reads.iter().map(|&tensor| state.tensor(tensor).buffer).collect();
         let this = state.record(record);
         let (mut made, mut gone) = (Vec::with_capacity(writes.len()), Vec::new());
-        for (at, &value) in values.iter().enumerate() {
-            let size = self.values[value.index()].size;
+        for (at, value) in (first..first + count).enumerate() {
+            let size = Bytes(self.values[value as usize].size);
             let over = match this.outputs[at] {
                 Output::InPlace(of) => {
                     let root = state.storage(state.storage_of(this.reads[of])).root;
@@ -140,7 +162,7 @@ impl Log {
                 }
                 _ => None,
             };
-            let buffer = self.buffer(Content::Value(value), size, writes[at].offset, over);
+            let buffer = self.buffer(Content::Value(ValueId(value)), size, writes[at].offset, over);
             made.push(buffer);
         }
         let scratch = (workspace.size > Bytes::ZERO)
@@ -162,7 +184,7 @@ impl Log {
             if written == NONE || there {
                 self.program.steps.push(Step::Free(buffer));
             } else {
-                kept.push((written, values[at], buffer));
+                kept.push((written, first as usize + at, buffer));
             }
         }
         for storage in gone {
@@ -170,7 +192,7 @@ impl Log {
         }
         for (tensor, value, buffer) in kept {
             state.tensors[tensor as usize].buffer = buffer.0;
-            self.holder[value.index()] = buffer.0;
+            self.values[value].holder = buffer.0;
         }
     }
 
@@ -189,9 +211,8 @@ impl Log {
     /// Adds the op of `record` and its values to the graph.
     fn enter(&mut self, state: &mut State, record: u32, kind: &str) {
         let operands = self.operands(state, record);
-        let reads: Vec<ValueId> =
-            operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)).collect();
-        let (mut writes, mut reuses) = (Vec::new(), Vec::new());
+        self.reads.extend(operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)));
+        let first = next_index(self.values.len());
         for at in 0..state.record(record).writes.len() {
             let this = state.record(record);
             let (tensor, output) = (this.writes[at], this.outputs[at]);
@@ -204,13 +225,12 @@ impl Log {
                     let root = state.storage(state.storage_of(this.reads[of])).root;
                     let input = state.tensor(root).value;
                     let value = self.value(size, Role::Activation);
-                    self.next_version[input as usize] = value;
-                    reuses.push(Reuse { input: ValueId(input), output: ValueId(value), must: true });
+                    self.values[input as usize].next_version = value;
+                    self.overs.push((ValueId(input), ValueId(value)));
                     value
                 }
             };
             state.tensors[tensor as usize].value = value;
-            writes.push(ValueId(value));
         }
         let next = self.trace.kinds.len();
         let number = *self.kinds.entry(kind.to_owned()).or_insert(next);
@@ -226,20 +246,8 @@ impl Log {
             workspace: Bytes(this.workspace),
             effect: this.effect,
         });
-        let this = &mut state.records[record as usize];
-        let op = next_index(self.ops.len());
-        this.op = op;
-        self.ops.push(OpSpec {
-            name: format!("{kind}.{op}"),
-            kind: kind.to_owned(),
-            time: Some(Nanos(this.time)),
-            workspace: Bytes(this.workspace),
-            effect: this.effect,
-            reads,
-            writes,
-            reuses,
-            ..OpSpec::default()
-        });
+        state.records[record as usize].op = next_index(self.ops.len());
+        self.entry(next_index(self.trace.events.len() - 1), first);
     }
 
     /// The bytes of `storage` go.
@@ -257,7 +265,7 @@ impl Log {
             if buffer == NONE {
                 continue;
             }
-            self.holder[this.value as usize] = NONE;
+            self.values[this.value as usize].holder = NONE;
             if root || !is_root {
                 self.program.steps.push(Step::Free(BufferId(buffer)));
             }
@@ -269,22 +277,49 @@ impl Log {
         // A persistent storage that the program has given up is an input.
         for value in 0..self.values.len() {
             let mut last = value;
-            while self.next_version[last] != NONE {
-                last = self.next_version[last] as usize;
+            while self.values[last].next_version != NONE {
+                last = self.values[last].next_version as usize;
             }
-            if self.values[value].role.is_persistent() && self.holder[last] == NONE {
+            if self.values[value].role.is_persistent() && self.values[last].holder == NONE {
                 self.values[value].role = Role::Input;
             }
         }
         let mut builder = GraphBuilder::new("recorded");
-        for value in self.values.drain(..) {
-            builder.value(value)?;
+        for (index, &Row { size, role, .. }) in self.values.iter().enumerate() {
+            let name = format!("v{index}");
+            builder.value(ValueSpec { name, size: Bytes(size), role, ..ValueSpec::default() })?;
         }
-        for op in self.ops.drain(..) {
-            builder.op(op)?;
+        let (mut read, mut over) = (0, 0);
+        for (index, op) in self.ops.iter().enumerate() {
+            let reads = &self.reads[std::mem::replace(&mut read, op.reads as usize)..op.reads as usize];
+            let overs = &self.overs[std::mem::replace(&mut over, op.overs as usize)..op.overs as usize];
+            let reuse = |&(input, output): &(ValueId, ValueId)| Reuse { input, output, must: true };
+            let spec = match self.trace.events.get(op.event as usize) {
+                Some(&Event::Call { kind, time, workspace, effect, .. }) => OpSpec {
+                    name: format!("{}.{index}", self.trace.kinds[kind]),
+                    kind: self.trace.kinds[kind].clone(),
+                    time: Some(time),
+                    workspace,
+                    effect,
+                    ..OpSpec::default()
+                },
+                _ => OpSpec {
+                    name: format!("put{index}"),
+                    kind: "put".to_owned(),
+                    time: Some(Nanos::ZERO),
+                    effect: Effect::Once,
+                    ..OpSpec::default()
+                },
+            };
+            builder.op(OpSpec {
+                reads: reads.to_vec(),
+                writes: (op.first..op.first + op.count).map(ValueId).collect(),
+                reuses: overs.iter().map(reuse).collect(),
+                ..spec
+            })?;
         }
         for &value in results {
-            if self.next_version[value as usize] == NONE {
+            if self.values[value as usize].next_version == NONE {
                 builder.result(ValueId(value))?;
             }
         }

@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::Recorded;
 use crate::offline::{self, Effort};
+use crate::replay::Trace;
 
 /// How a [`Stepper`] works.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,7 @@ impl Stepper {
         known.take(plan);
     }
 
-    /// The plans there are, that of the last sequence first.
+    /// The plans there are, that of the last sequence first; without their traces.
     pub fn plans(&self) -> impl Iterator<Item = &Recorded> {
         self.known.iter().filter_map(|known| known.plan.as_deref())
     }
@@ -259,7 +260,7 @@ impl Stepper {
         self.plan(&recorded, &settings, &effort)?;
         let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
-            known.plan = Some(Arc::new(recorded));
+            known.take(recorded);
         }
         Ok(known.predicted_ns().unwrap_or(as_it_ran))
     }
@@ -297,6 +298,10 @@ impl Stepper {
 
 impl Known {
     fn take(&mut self, plan: Recorded) {
+        // It lies beside each step: what only a planner reads goes, and copies have no room to grow.
+        let Recorded { graph, program, layout, .. } = &plan;
+        let (graph, program, layout) = (graph.clone(), program.clone(), layout.clone());
+        let plan = Recorded { graph, program, layout, trace: Trace::default() };
         (self.missed, self.plan) = (0, Some(Arc::new(plan)));
     }
 

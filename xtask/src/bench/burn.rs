@@ -1,5 +1,7 @@
 //! `cargo xtask bench burn-…`: `memfit run` over the networks, with the budgets, and beside Burn's own checkpointing.
 
+use std::process::Command;
+
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
@@ -10,21 +12,31 @@ const MODELS: [&str; 7] = ["resnet18", "resnet50", "shufflenet", "unet", "gpt", 
 /// Rounds of a comparison of times; the middle one counts.
 const ROUNDS: usize = 3;
 
-/// The object that `memfit run` prints.
+/// The object that `memfit run` prints, also where nothing fits.
 fn object(words: &str) -> Result<Value> {
     let cargo = ["run", "--release", "--quiet", "--package", "memfit-cli", "--", "run"];
-    let text = run::output("cargo", cargo.into_iter().chain(words.split_whitespace()).chain(["--json"]))?;
-    serde_json::from_str(&text).with_context(|| format!("`memfit run {words}`"))
+    let words = cargo.into_iter().chain(words.split_whitespace()).chain(["--json"]);
+    let output = Command::new("cargo").args(words).output()?;
+    let text = || String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).with_context(text)
 }
 
-/// The same of a run that compares; what differs is an error.
+/// The same of a run that compares; what differs is an error, and so is what doesn't fit.
 fn memfit(words: &str) -> Result<Value> {
+    fitting(words)?.with_context(|| format!("`memfit run {words}`: does not fit"))
+}
+
+/// As [`memfit`]; `None` where nothing fits.
+fn fitting(words: &str) -> Result<Option<Value>> {
     let object = object(words)?;
+    if object["status"] == "infeasible" {
+        return Ok(None);
+    }
     let same = |row: &Value| row["identical"] == true;
     if !same(&object) || !object["rows"].as_array().is_none_or(|rows| rows.iter().all(same)) {
         bail!("`memfit run {words}`: results differ");
     }
-    Ok(object)
+    Ok(Some(object))
 }
 
 fn number(object: &Value, key: &str) -> f64 {
@@ -110,34 +122,35 @@ pub(super) fn overhead() -> Result<String> {
     Ok(markdown(&head, &rows))
 }
 
-/// Burn's `BalancedCheckpointing`, and memfit in as many bytes as its tensors take.
+/// Burn's `BalancedCheckpointing`, and memfit in as many bytes: once of tensors, once of the heap.
 pub(super) fn balanced() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
-        let free = memfit(&format!("{model} --mode none --compare --steps 2"))?;
-        let find = |object: &Value, name: &str| {
-            let rows = object["rows"].as_array()?;
-            rows.iter().find(|row| row["strategy"] == name).cloned()
-        };
-        let peer = find(&free, "balanced").with_context(|| format!("{model}: no row `balanced`"))?;
-        let both = memfit(&format!("{model} --compare --steps 7 --budget {}", peer["peak_bytes"]))?;
-        let base = number(&both, "base_processor_ns");
-        let mut row =
-            vec![model.to_owned(), mib(&both, "unconstrained_peak_bytes"), mib(&peer, "peak_bytes")];
-        let found = ["balanced", "online", "planned"].map(|name| find(&both, name));
-        let show = |of: &dyn Fn(&Value) -> String| {
-            found.each_ref().map(|row| row.as_ref().map_or_else(|| "too slow".to_owned(), of))
-        };
-        row.extend(show(&|row| mib(row, "measured_peak_bytes")));
-        row.extend(show(&|row| percent(number(row, "processor_ns"), base)));
-        row.extend(show(&|row| percent(number(row, "time_ns"), number(&both, "base_time_ns"))));
-        note(&row);
-        rows.push(row);
+        for equal in ["tensors", "heap"] {
+            let counts = if equal == "heap" { "--scratch" } else { "" };
+            let free = memfit(&format!("{model} --mode none --compare --steps 2 {counts}"))?;
+            let peer = find(&free, "balanced").with_context(|| format!("{model}: no row `balanced`"))?;
+            let budget = if equal == "heap" {
+                // What memfit's process takes beside what it counts has to fit as well.
+                number(&peer, "measured_peak_bytes") - number(&free, "process_bytes")
+            } else {
+                number(&peer, "peak_bytes")
+            };
+            let words = format!("{model} --compare --steps 9 --budget {budget} {counts}");
+            let mut row =
+                vec![model.to_owned(), equal.to_owned(), format!("{:.1}", budget / f64::from(1 << 20))];
+            match fitting(&words)? {
+                Some(both) => row.extend(compared(&both)),
+                None => row.push("no room".to_owned()),
+            }
+            note(&row);
+            rows.push(row);
+        }
     }
     let head = [
         "model",
-        "tensors without, MiB",
-        "tensors with each",
+        "equal",
+        "budget, MiB",
         "heap, balanced",
         "online",
         "planned",
@@ -149,6 +162,23 @@ pub(super) fn balanced() -> Result<String> {
         "planned",
     ];
     Ok(markdown(&head, &rows))
+}
+
+fn find(object: &Value, name: &str) -> Option<Value> {
+    object["rows"].as_array()?.iter().find(|row| row["strategy"] == name).cloned()
+}
+
+/// Heap, processor time and time of the three.
+fn compared(both: &Value) -> Vec<String> {
+    let found = ["balanced", "online", "planned"].map(|name| find(both, name));
+    let show = |of: &dyn Fn(&Value) -> String| {
+        found.each_ref().map(|row| row.as_ref().map_or_else(|| "too slow".to_owned(), of))
+    };
+    let base = number(both, "base_processor_ns");
+    let mut row = show(&|row| mib(row, "measured_peak_bytes")).to_vec();
+    row.extend(show(&|row| percent(number(row, "processor_ns"), base)));
+    row.extend(show(&|row| percent(number(row, "time_ns"), number(both, "base_time_ns"))));
+    row
 }
 
 /// Says a row before the others are there.

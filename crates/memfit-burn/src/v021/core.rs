@@ -16,6 +16,7 @@ use super::backend::Backend;
 use super::host::BurnHost;
 use super::ops;
 use super::recipe::{Made, Pen};
+use super::scratch::signature;
 use super::steps::Steps;
 use crate::settings::{Mode, Options};
 
@@ -112,6 +113,7 @@ impl<B: Backend> Core<B> {
     pub(super) fn new(device: B::Device, options: Options) -> Result<Core<B>, Fault> {
         let mut host = BurnHost::new(device);
         host.meter = options.meter;
+        host.counts_scratch = options.scratch && options.meter.is_some();
         Ok(Core {
             engine: Engine::new(host, settings(&options))?,
             steps: Steps::new(&options),
@@ -266,11 +268,14 @@ impl<B: Backend> Core<B> {
         pending.free.extend(operands.iter().map(|operand| operand.ends && !spared(operand.id)));
         let created = ops::is_creation(&op);
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
+        let workspace = match &self.engine.host {
+            host if host.counts_scratch => host.scratch.of(signature(&op)),
+            _ => Bytes::ZERO,
+        };
         (pending.op, pending.recipe, pending.made) = (Some(op), recipe, shape.made);
         self.engine.host.pending = Some(pending);
         made.clear();
-        let call =
-            Call { kind, reads, outputs, time: Nanos(1), workspace: Bytes::ZERO, effect: shape.effect };
+        let call = Call { kind, reads, outputs, time: Nanos(1), workspace, effect: shape.effect };
         self.engine.apply(&call, made)?;
         let root = shape.effect == Effect::Once;
         if let Some(pending) = &mut self.engine.host.pending {

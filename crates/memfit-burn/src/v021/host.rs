@@ -16,6 +16,7 @@ use super::core::map_bytes;
 use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
 use super::recipe::{Made, Recipe};
+use super::scratch::{Scratch, signature};
 use crate::meter::Meter;
 
 /// What a host has seen.
@@ -83,6 +84,9 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) draws: Draws,
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
+    /// What ops take for themselves, where it counts.
+    pub(super) scratch: Scratch,
+    pub(super) counts_scratch: bool,
     /// The op of the call that comes.
     pub(super) pending: Option<Box<Pending<B::Layout>>>,
     /// For an op that runs again.
@@ -110,6 +114,8 @@ impl<B: Backend> BurnHost<B> {
             draws: Draws::new(),
             counters: Counters::default(),
             meter: None,
+            scratch: Scratch::default(),
+            counts_scratch: false,
             pending: None,
             repeated: None,
             recipes: FxHashMap::default(),
@@ -137,7 +143,8 @@ impl<B: Backend> BurnHost<B> {
     pub(super) fn table_bytes(&self) -> usize {
         let spilled = self.slots.iter().filter(|slot| slot.tensors.spilled());
         let slots: usize = spilled.map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
-        self.written.1 + map_bytes(&self.recipes) + self.slots.capacity() * size_of::<Slot>() + slots
+        let maps = map_bytes(&self.recipes) + self.scratch.table_bytes();
+        self.written.1 + maps + self.slots.capacity() * size_of::<Slot>() + slots
     }
 
     /// `tensor`, which is to be read only, is in `storage` from now on. Returns how it is laid out.
@@ -298,12 +305,17 @@ impl<B: Backend> Host for BurnHost<B> {
         });
         // Only a repetition goes back to where its numbers began.
         let state = run.generator.filter(|_| again || !B::HOST_DRAWS);
+        let like = pending.op.as_ref().filter(|_| self.counts_scratch).map(signature);
         let time = self.execute(&mut pending, state)?;
         if let (Some(meter), Some(before)) = (self.meter, before) {
             let own: u64 =
                 if pending.made == Made::Fresh { pending.outputs.iter().map(bytes).sum() } else { 0 };
             let most = (meter.mark)().saturating_sub(before) as u64;
-            self.counters.temporaries = self.counters.temporaries.max(most.saturating_sub(own));
+            let scratch = most.saturating_sub(own);
+            self.counters.temporaries = self.counters.temporaries.max(scratch);
+            if let Some(like) = like {
+                self.scratch.saw(like, scratch);
+            }
         }
         self.settle(run, &mut pending);
         let place = if again { &mut self.repeated } else { &mut self.pending };

@@ -9,6 +9,7 @@ mod draws;
 mod host;
 mod ops;
 mod recipe;
+mod scratch;
 mod session;
 mod steps;
 

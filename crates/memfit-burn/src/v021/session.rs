@@ -52,7 +52,10 @@ pub fn enable_with<D: Device>(device: &D, options: Options) -> Result<(), Fault>
             );
             return Err(Fault::BadCall(message));
         }
+        // What ops take on this device they take whoever trains.
+        let known = std::mem::take(&mut core.engine.host.scratch);
         *core = Core::new(device.clone(), options)?;
+        core.engine.host.scratch = known;
         Ok(())
     })
 }

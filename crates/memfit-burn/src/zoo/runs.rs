@@ -77,23 +77,23 @@ pub fn within(
     }
 }
 
-/// What tensors take with Burn's `BalancedCheckpointing`, by memfit's account.
+/// What tensors take with Burn's `BalancedCheckpointing`, by memfit's account. `options` say what counts.
 ///
 /// # Errors
 ///
 /// [`Fault::BadCall`] if there are tensors on the device.
-pub fn balanced_peak(training: &Training, device: Where) -> Result<Bytes, Fault> {
-    fn on<D: Device>(training: &Training, device: &D) -> Result<Bytes, Fault> {
-        enable(device, Budget::UNLIMITED)?;
+pub fn balanced_peak(training: &Training, device: Where, options: Options) -> Result<Bytes, Fault> {
+    fn on<D: Device>(training: &Training, device: &D, options: Options) -> Result<Bytes, Fault> {
+        enable_with(device, options)?;
         attempt(device, || {
             training.run::<Autodiff<Memfit<D::Backend>, BalancedCheckpointing>>(device, &mut |_| {})
         })?;
         Ok(report(device).engine.peak)
     }
     match device {
-        Where::Cpu => on(training, &FlexDevice),
+        Where::Cpu => on(training, &FlexDevice, options),
         #[cfg(feature = "cuda")]
-        Where::Cuda => on(training, &crate::CudaDevice::default()),
+        Where::Cuda => on(training, &crate::CudaDevice::default(), options),
     }
 }
 

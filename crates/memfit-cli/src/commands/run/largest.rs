@@ -53,11 +53,12 @@ impl Line {
                     *size = bytes(*one, *two);
                 }
                 (
-                    Event::Call { time, outputs, .. },
-                    Event::Call { kind, reads, time: t1, outputs: o1, .. },
-                    Event::Call { kind: kind2, reads: reads2, time: t2, outputs: o2, .. },
+                    Event::Call { time, outputs, workspace, .. },
+                    Event::Call { kind, reads, time: t1, outputs: o1, workspace: w1, .. },
+                    Event::Call { kind: kind2, reads: reads2, time: t2, outputs: o2, workspace: w2, .. },
                 ) if kind == kind2 && reads == reads2 && o1.len() == o2.len() => {
                     *time = Nanos(between(t1.0, t2.0, batch).max(1));
+                    *workspace = bytes(*w1, *w2);
                     for (output, (one, two)) in outputs.iter_mut().zip(o1.iter().zip(o2)) {
                         match (output, one, two) {
                             (Made::Fresh(size), Made::Fresh(one), Made::Fresh(two)) => {
@@ -76,11 +77,17 @@ impl Line {
     }
 }
 
-pub(super) fn run(args: &RunArgs, training: &Training, device: Where, output: &Output) -> Result<(), Error> {
+pub(super) fn run(
+    args: &RunArgs,
+    training: &Training,
+    device: Where,
+    common: Options,
+    output: &Output,
+) -> Result<(), Error> {
     let quiet = |what: String| move |_: &Seen| output.progress(&what);
     let with = |batch: usize| Training { batch, steps: STEPS, gradients: false, ..*training };
     let recorded =
-        |batch: usize| profile(&with(batch), device, &quiet(format!("recording a batch of {batch}")));
+        |batch: usize| profile(&with(batch), device, common, &quiet(format!("recording a batch of {batch}")));
     let line = Line { one: recorded(BATCH)?, two: recorded(2 * BATCH)? };
     let budget = match args.budget {
         None | Some(memfit::Budget::Device | memfit::Budget::AboveFloor(_)) => line.one.peak,
@@ -103,8 +110,10 @@ pub(super) fn run(args: &RunArgs, training: &Training, device: Where, output: &O
     let mut trained = None;
     while within > 0 {
         let training = with(within);
-        trained =
-            train(&training, device, budget, &at_eight, &quiet(format!("training a batch of {within}")))?;
+        // Time grows with the batch.
+        let patience = patience(&at_eight, training.steps * within.div_ceil(BATCH));
+        let options = Options { budget: memfit_burn::Budget::of(budget.0), patience, ..common };
+        trained = train(&training, device, options, &quiet(format!("training a batch of {within}")))?;
         if trained.is_some() {
             break;
         }
@@ -152,21 +161,13 @@ pub(super) fn run(args: &RunArgs, training: &Training, device: Where, output: &O
     output.print(&format!("{first}{}\n{ratio:.2} times as many\n", table(&head, &[], rows)))
 }
 
-/// Trains within `budget`; `None` if it does not fit, or takes too long.
+/// Trains as `options` say; `None` if it does not fit, or takes too long.
 fn train(
     training: &Training,
     device: Where,
-    budget: Bytes,
-    at_eight: &measure::Measured,
+    options: Options,
     progress: &dyn Fn(&Seen),
 ) -> Result<Option<(measure::Measured, Bytes)>, Error> {
-    // Time grows with the batch.
-    let scale = training.batch.div_ceil(BATCH);
-    let options = Options {
-        budget: memfit_burn::Budget::of(budget.0),
-        patience: patience(at_eight, training.steps * scale),
-        ..Options::default()
-    };
     match measure::within(training, device, options, progress) {
         Ok((measured, report, _)) => Ok(Some((measured, report.engine.peak))),
         Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(None),

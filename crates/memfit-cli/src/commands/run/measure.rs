@@ -98,6 +98,11 @@ pub(super) fn plain(
     measured(device, progress, work).map(|(measured, ())| measured)
 }
 
+/// What tensors take with Burn's own checkpointing; with scratch, if that counts.
+pub(super) fn balanced_peak(training: &Training, device: Where, options: Options) -> Result<Bytes, Fault> {
+    zoo::balanced_peak(training, device, Options { meter: Some(heap::METER), ..options })
+}
+
 /// As `options` say.
 pub(super) fn within(
     training: &Training,

@@ -85,6 +85,9 @@ pub(crate) struct RunArgs {
     /// Look for the largest batch that can be trained in the budget [default: what a batch of 8 takes without memfit]
     #[arg(long, conflicts_with_all = ["compare", "batch"])]
     max_batch: bool,
+    /// What ops take for themselves while they run counts within the budget, too
+    #[arg(long)]
+    scratch: bool,
     /// Compare all gradients of each step as well, not only what becomes of them
     #[arg(long)]
     gradients: bool,
@@ -128,8 +131,9 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
+    let common = Options { seed, scratch: args.scratch, ..Options::default() };
     if args.max_batch {
-        return largest::run(args, &training, device, output);
+        return largest::run(args, &training, device, common, output);
     }
     let progress = |what: &'static str| {
         move |seen: &Seen| {
@@ -138,7 +142,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         }
     };
     let plain = measure::plain(&training, device, false, &progress("without memfit")).map_err(fault)?;
-    let profile = profile(&training, device, &progress("recording"))?;
+    let profile = profile(&training, device, common, &progress("recording"))?;
     let budget = match args.budget {
         Some(Budget::Device) | None => Budget::OfPeak(1.0),
         Some(budget) => budget,
@@ -151,7 +155,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     };
     let infeasible = |plain: &Measured| {
         let mode = if args.mode == When::None { When::Online } else { args.mode };
-        let enough = enough(&training, device, &profile, plain, mode, output);
+        let enough = enough(&training, device, &profile, plain, options(mode, budget, common), output);
         show::infeasible(&training, &profile, budget, enough, output)
     };
     if budget < profile.floor && args.mode != When::None {
@@ -164,7 +168,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         let measured =
             measure::plain(&training, device, true, &progress("Burn's checkpointing")).map_err(fault)?;
         let few = Training { steps: training.steps.min(2), gradients: false, ..training };
-        let peak = Some(memfit_burn::zoo::balanced_peak(&few, device).map_err(fault)?);
+        let peak = Some(measure::balanced_peak(&few, device, common).map_err(fault)?);
         rows.push(Row { name: "balanced", measured, report: None, expected: None, peak });
         if args.mode != When::None {
             modes = vec![When::None, When::Online, When::Planned];
@@ -173,7 +177,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     for mode in modes {
         // Who waits for a step that takes many times as long?
         let patience = patience(&rows[0].measured, 5 * training.steps);
-        let options = Options { patience, ..options(mode, budget, seed) };
+        let options = Options { patience, ..options(mode, budget, common) };
         let name = name(mode);
         let (measured, report, _) = match measure::within(&training, device, options, &progress(name)) {
             Ok(measured) => measured,
@@ -192,7 +196,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         };
         rows.push(Row { name, measured, report: Some(report), expected, peak: None });
     }
-    show::results(args.mode, &training, &profile, budget, &rows, output)
+    show::results(args, &training, &profile, budget, &rows, output)
 }
 
 fn name(mode: When) -> &'static str {
@@ -203,12 +207,11 @@ fn name(mode: When) -> &'static str {
     }
 }
 
-fn options(mode: When, budget: Bytes, seed: u64) -> Options {
+fn options(mode: When, budget: Bytes, common: Options) -> Options {
     Options {
         budget: memfit_burn::Budget::of(if mode == When::None { 1 << 62 } else { budget.0 }),
         mode: if mode == When::Planned { Mode::Planned } else { Mode::Online },
-        seed,
-        ..Options::default()
+        ..common
     }
 }
 
@@ -218,9 +221,14 @@ fn part(bytes: Bytes, share: f64) -> Bytes {
 }
 
 /// Runs two steps without a limit, and records the second.
-fn profile(training: &Training, device: Where, progress: &dyn Fn(&Seen)) -> Result<Profile, Error> {
+fn profile(
+    training: &Training,
+    device: Where,
+    common: Options,
+    progress: &dyn Fn(&Seen),
+) -> Result<Profile, Error> {
     let training = Training { steps: 2, gradients: false, ..*training };
-    let options = Options { record: true, ..Options::default() };
+    let options = Options { record: true, ..common };
     let (_, report, recorded) = measure::within(&training, device, options, progress).map_err(fault)?;
     let recorded: Recorded = recorded.unwrap_or_default();
     let floor = Floor::of(&recorded.graph, Bytes(1)).bytes;
@@ -261,7 +269,7 @@ fn enough(
     device: Where,
     profile: &Profile,
     plain: &Measured,
-    mode: When,
+    options: Options,
     output: &Output,
 ) -> Bytes {
     let training = Training { steps: training.steps.min(3), gradients: false, ..*training };
@@ -270,8 +278,8 @@ fn enough(
     for tenth in 0..10 {
         let budget = least + part(above, f64::from(tenth) / 10.0);
         output.progress(&format!("trying {budget}"));
-        let options =
-            Options { patience: patience(plain, training.steps), ..options(mode, budget, training.seed) };
+        let patience = patience(plain, training.steps);
+        let options = Options { budget: memfit_burn::Budget::of(budget.0), patience, ..options };
         if measure::within(&training, device, options, &|_| {}).is_ok() {
             return budget;
         }

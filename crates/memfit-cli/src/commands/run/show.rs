@@ -4,7 +4,7 @@ use memfit::{Bytes, Nanos};
 use memfit_burn::zoo::Training;
 use serde_json::{Value, json};
 
-use super::{Profile, Row, When, name};
+use super::{Profile, Row, RunArgs, name};
 use crate::error::Error;
 use crate::output::{Output, grouped, table};
 
@@ -46,7 +46,7 @@ fn ratio(time: Nanos, base: Nanos) -> f64 {
 
 /// All that was measured.
 pub(super) fn results(
-    mode: When,
+    args: &RunArgs,
     training: &Training,
     profile: &Profile,
     budget: Bytes,
@@ -54,11 +54,11 @@ pub(super) fn results(
     output: &Output,
 ) -> Result<(), Error> {
     let [base, rest @ ..] = rows else { return Ok(()) };
-    let Some(main) = rest.iter().find(|row| row.name == name(mode)) else { return Ok(()) };
+    let Some(main) = rest.iter().find(|row| row.name == name(args.mode)) else { return Ok(()) };
     let identical = rest.iter().all(|row| row.measured.trained == base.measured.trained);
     if output.json {
-        let rows: Vec<Value> = rest.iter().map(|row| object(row, base)).collect();
-        let mut object = object(main, base);
+        let rows: Vec<Value> = rest.iter().map(|row| object(row, base, args.scratch)).collect();
+        let mut object = object(main, base, args.scratch);
         if let Value::Object(fields) = &mut object {
             fields.insert("schema".to_owned(), "memfit-run/1".into());
             fields.insert("status".to_owned(), if identical { "fits" } else { "bug" }.into());
@@ -77,18 +77,20 @@ pub(super) fn results(
         }
         output.object(&object)?;
     } else {
-        output.print(&text(training, profile, budget, base, rest, main))?;
+        output.print(&text(training, profile, budget, rows, main, args.scratch))?;
     }
     if identical { Ok(()) } else { Err(Error::Differs) }
 }
 
-/// What the heap has beyond tensors and scratch: batches, Burn's graphs, threads, memfit's tables.
-fn process(row: &Row) -> Option<Bytes> {
+/// What the heap has beyond tensors and scratch: batches, Burn's graphs, threads, memfit's tables. `scratch`: whether the
+/// engine's account has it.
+fn process(row: &Row, scratch: bool) -> Option<Bytes> {
     let report = row.report?;
-    Some(row.measured.peak.saturating_sub(report.engine.peak).saturating_sub(Bytes(report.host.temporaries)))
+    let beyond = if scratch { Bytes::ZERO } else { Bytes(report.host.temporaries) };
+    Some(row.measured.peak.saturating_sub(report.engine.peak).saturating_sub(beyond))
 }
 
-fn object(row: &Row, base: &Row) -> Value {
+fn object(row: &Row, base: &Row, scratch: bool) -> Value {
     let engine = row.report.map(|report| report.engine);
     let taken = row.report.map(|report| report.host.temporaries);
     json!({
@@ -98,7 +100,8 @@ fn object(row: &Row, base: &Row) -> Value {
         "peak_bytes": engine.map(|engine| engine.peak).or(row.peak).map(|peak| peak.0),
         "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
         "temporaries_bytes": taken,
-        "process_bytes": process(row).map(|bytes| bytes.0),
+        "scratch_counts": scratch,
+        "process_bytes": process(row, scratch).map(|bytes| bytes.0),
         "table_bytes": row.report.map(|report| report.tables),
         "time_ns": row.measured.time().0,
         "base_time_ns": base.measured.time().0,
@@ -120,10 +123,11 @@ fn text(
     training: &Training,
     profile: &Profile,
     budget: Bytes,
-    base: &Row,
-    rest: &[Row],
+    rows: &[Row],
     main: &Row,
+    scratch: bool,
 ) -> String {
+    let [base, rest @ ..] = rows else { return String::new() };
     let model = training.model.name();
     let share = |bytes: Bytes| bytes.ratio(profile.peak) * 100.0;
     let mut text = format!(
@@ -151,11 +155,11 @@ fn text(
     text += &table(&head, &[], steps.collect());
     text += "\n";
     let column = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
-    let mut rows = Vec::new();
-    for row in std::iter::once(base).chain(rest) {
+    let mut lines = Vec::new();
+    for row in rows {
         let engine = row.report.map(|report| report.engine);
         let time = row.measured.time();
-        rows.push(vec![
+        lines.push(vec![
             row.name.to_owned(),
             row.measured.peak.to_string(),
             column(engine.map(|engine| engine.peak).or(row.peak).map(|peak| peak.to_string())),
@@ -167,8 +171,9 @@ fn text(
             column(engine.and_then(|engine| usize::try_from(engine.recomputes).ok()).map(grouped)),
         ]);
     }
-    let head = ["", "heap peak", "tensors", "predicted", "op scratch", "step", "", "predicted", "recomputed"];
-    text += &table(&head, &[], rows);
+    let counted = if scratch { "with scratch" } else { "tensors" };
+    let head = ["", "heap peak", counted, "predicted", "op scratch", "step", "", "predicted", "recomputed"];
+    text += &table(&head, &[], lines);
     text += "\n";
     if let Some(report) = main.report.filter(|report| report.steps.steps > 0) {
         let steps = report.steps;
@@ -178,12 +183,16 @@ fn text(
         );
     }
     for row in rest {
-        if let (Some(report), Some(process)) = (row.report, process(row)) {
+        if let (Some(report), Some(process)) = (row.report, process(row, scratch)) {
+            let (peak, most) = (report.engine.peak, Bytes(report.host.temporaries));
+            let counted = if scratch {
+                format!("{peak} of tensors and scratch")
+            } else {
+                format!("{peak} of tensors, {most} of scratch")
+            };
             text += &format!(
-                "{}: the heap is {} of tensors, {} of scratch, {process} of the process ({} of it memfit's tables)\n",
+                "{}: the heap is {counted}, {process} of the process ({} of it memfit's tables)\n",
                 row.name,
-                report.engine.peak,
-                Bytes(report.host.temporaries),
                 Bytes(report.tables),
             );
         }
