@@ -74,7 +74,8 @@ pub(crate) struct MeansArgs {
     #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
     pub(crate) device: String,
     /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME` or `place:NAME`; may be given
-    /// several times
+    /// several times. `budget:live` bounds live bytes instead of the arena, for hosts that choose addresses
+    /// themselves
     #[arg(long, value_name = "FAMILY:NAME")]
     pub(crate) strategy: Vec<String>,
     /// Order the ops run in, short for `--strategy order:NAME`

@@ -241,6 +241,21 @@ fn a_snapshot_is_explained() {
 }
 
 #[test]
+fn a_budget_for_live_bytes_leaves_the_arena_to_others() {
+    for budget in ["floor+30%", "floor+60%"] {
+        let live =
+            object(&memfit(&["plan", GRAPH, "--budget", budget, "--strategy", "budget:live", "--json"]));
+        let arena = object(&memfit(&["plan", GRAPH, "--budget", budget, "--json"]));
+        let bytes = |object: &Value, key: &str| object[key].as_u64().unwrap();
+        assert_eq!((&live["status"], &live["verified"]), (&"fits".into(), &true.into()));
+        assert!(live["strategy"].as_str().is_some_and(|strategy| strategy.ends_with("+budget:live")));
+        assert!(bytes(&live, "live_peak_bytes") <= bytes(&live, "budget_bytes"));
+        assert!(bytes(&live, "live_peak_bytes") <= bytes(&live, "peak_bytes"));
+        assert!(bytes(&live, "time_ns") <= bytes(&arena, "time_ns"), "what fits in an arena is live in it");
+    }
+}
+
+#[test]
 fn a_budget_below_the_floor_names_the_step() {
     let output = memfit(&["plan", GRAPH, "--budget", "300MiB", "--json"]);
     assert_eq!(code(&output), 1);

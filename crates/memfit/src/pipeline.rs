@@ -418,7 +418,7 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
             Failure::Infeasible(Box::new(Infeasible { budget, needed, floor, proved, witness }))
         })?;
     }
-    pass += &format!("+place:{}", placer.info().name);
+    pass += &format!("+place:{}{}", placer.info().name, if goal.live { "+budget:live" } else { "" });
     let live_peak = Profile::of(&chosen.program, align).peak().0;
     let layout = Problem::layout(&chosen.placement.places, &chosen.item_of);
     let mut base_time = planner.step_time;

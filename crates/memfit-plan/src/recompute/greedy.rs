@@ -353,11 +353,16 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut best: Option<(f64, u32)> = None;
         for at in 0..self.pool.len() {
             let value = self.pool[at];
-            if !self.may_go(value) {
+            let beaten = |score: f64| best.is_some_and(|(least, _)| score >= least);
+            // Where the price is known a score costs less than asking whether the value may go.
+            if self.known_price(value).is_some_and(|price| beaten(self.score(value, price)))
+                || !self.may_go(value)
+            {
                 continue;
             }
-            let score = self.score(value);
-            if best.is_none_or(|(least, _)| score < least) {
+            let price = self.price_of(value);
+            let score = self.score(value, price);
+            if !beaten(score) {
                 best = Some((score, value));
             }
         }
@@ -382,20 +387,24 @@ impl<'t, 'g> Sim<'t, 'g> {
         reads.iter().all(|&read| self.state[read as usize] != State::Gone)
     }
 
-    fn score(&mut self, value: u32) -> f64 {
+    fn known_price(&self, value: u32) -> Option<u64> {
+        match self.score.price {
+            Price::One => Some(1),
+            Price::Local => Some(self.task.cost[self.task.maker[value as usize] as usize]),
+            Price::Ancestors | Price::Neighbours => self.price[value as usize],
+        }
+    }
+
+    fn price_of(&mut self, value: u32) -> u64 {
+        self.known_price(value).unwrap_or_else(|| {
+            let price = self.closure(value);
+            self.price[value as usize] = Some(price);
+            price
+        })
+    }
+
+    fn score(&self, value: u32, price: u64) -> f64 {
         let at = value as usize;
-        let price = match self.score.price {
-            Price::One => 1,
-            Price::Local => self.task.cost[self.task.maker[at] as usize],
-            Price::Ancestors | Price::Neighbours => match self.price[at] {
-                Some(price) => price,
-                None => {
-                    let price = self.closure(value);
-                    self.price[at] = Some(price);
-                    price
-                }
-            },
-        };
         let age = match self.score.age {
             Age::None => 1,
             Age::Last => self.clock - self.seen[at],
