@@ -535,6 +535,7 @@ fn the_help_does_not_change_unnoticed() {
         "compare",
         "sweep",
         "replay",
+        "run",
         "export",
         "strategies",
         "doctor",
