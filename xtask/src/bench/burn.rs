@@ -26,7 +26,7 @@ fn memfit(words: &str) -> Result<Value> {
     fitting(words)?.with_context(|| format!("`memfit run {words}`: does not fit"))
 }
 
-/// As [`memfit`]; `None` where nothing fits.
+/// As [`memfit()`]; `None` where nothing fits, or what fits is too slow.
 fn fitting(words: &str) -> Result<Option<Value>> {
     let object = object(words)?;
     if object["status"] == "infeasible" {
@@ -141,7 +141,7 @@ pub(super) fn balanced() -> Result<String> {
                 vec![model.to_owned(), equal.to_owned(), format!("{:.1}", budget / f64::from(1 << 20))];
             match fitting(&words)? {
                 Some(both) => row.extend(compared(&both)),
-                None => row.push("no room".to_owned()),
+                None => row.push("no room, or too slow".to_owned()),
             }
             note(&row);
             rows.push(row);
