@@ -10,7 +10,8 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).p
 
 
 def pytest_configure() -> None:
-    # What a shell runs in the background ignores interrupts, and tests that send themselves one would wait for hours.
+    # What a shell runs in the background ignores interrupts, and tests that send themselves one would wait
+    # for hours.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         import torch
