@@ -170,6 +170,8 @@ impl<H: Host> Engine<'_, H> {
     /// A record leaves the tables; its inputs are put on `work`.
     fn close(&mut self, record: u32, work: &mut Vec<u32>) {
         let this = &mut self.state.records[record as usize];
+        debug_assert!(this.kind != NONE, "a row is given back once");
+        this.kind = NONE;
         let (reads, outputs) = (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs));
         let (time, call) = (this.time, this.call);
         for output in &outputs {
@@ -237,15 +239,16 @@ impl<H: Host> Engine<'_, H> {
             let storage = self.state.storage_of(tensor);
             self.state.storages[storage as usize].held -= 1;
         }
-        // From the last: a record goes with its last output, and takes its list along.
+        if self.state.record(record).outputs.is_empty() {
+            self.close_and_collect(record);
+            return;
+        }
+        // From the last: the record goes with the last of them that is left.
         for at in (0..self.state.record(record).writes.len()).rev() {
-            let tensor = self.state.record(record).writes.get(at).copied().unwrap_or(NONE);
+            let tensor = self.state.record(record).writes[at];
             if tensor != NONE {
                 self.collect(tensor);
             }
-        }
-        if self.state.record(record).outputs.is_empty() {
-            self.close_and_collect(record);
         }
     }
 

@@ -156,6 +156,55 @@ fn a_failing_host_leaves_nothing_behind() {
     assert_eq!(engine.stats().used, Bytes::ZERO);
 }
 
+/// Between the ops of a step come some that fail: of the device, for want of room, with outputs and without, over what is
+/// there and over what must come back first.
+#[test]
+fn ops_that_fail_change_nothing_that_comes_after() {
+    let run = |seed: u64, fails: bool| {
+        let mut rng = Rng::new(seed);
+        let mut engine = engine(12);
+        let weight = engine.put(KB, Role::Parameter).unwrap();
+        let mut chain = vec![weight];
+        for _ in 0..40 {
+            let from = chain[rng.below(chain.len())];
+            let also = chain[rng.below(chain.len())];
+            let reads = if from == also { vec![from] } else { vec![from, also] };
+            let outputs =
+                [Output::Fresh(KB), Output::View(0), Output::InPlace(0), Output::Fresh(Bytes(1 << 20))];
+            let shape = rng.below(6);
+            let (kept, dropped) = (rng.below(3) == 0, rng.below(chain.len()));
+            if fails {
+                let outputs = match shape {
+                    4 => &outputs[..0],
+                    5 => &[Output::Fresh(KB), Output::View(0), Output::Fresh(KB)][..],
+                    // Over the weight it would be lost.
+                    2 if from == weight => &outputs[..1],
+                    shape => &outputs[shape..=shape],
+                };
+                engine.host.fails = shape != 3;
+                let call = Call { kind: "bad", reads: &reads, outputs, ..Call::default() };
+                let before = engine.held();
+                assert!(engine.apply(&call, &mut Vec::new()).is_err());
+                assert_eq!(engine.held(), before);
+                engine.host.fails = false;
+            }
+            chain.extend(op(&mut engine, "f", &reads, &[Output::Fresh(KB)]));
+            if kept && dropped > 0 {
+                engine.del(chain.swap_remove(dropped)).unwrap();
+            }
+        }
+        let numbers: Vec<u64> = chain.iter().map(|&tensor| number(&mut engine, tensor)).collect();
+        for tensor in chain {
+            engine.del(tensor).unwrap();
+        }
+        assert_eq!((engine.stats().used, engine.host.used), (Bytes::ZERO, 0));
+        numbers
+    };
+    for seed in 0..300 {
+        assert_eq!(run(seed, true), run(seed, false), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_training_loop_does_not_grow_the_tables() {
     let mut engine = engine(64);
