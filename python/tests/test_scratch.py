@@ -1,5 +1,6 @@
 """The scratch memory foreseen for an op before it has run is enough, for the ops of PyTorch's own table."""
 
+import random
 import warnings
 from typing import Any
 
@@ -62,3 +63,60 @@ def run(entry: Any, sample: Any, more: dict[str, tuple[Any, ...]]) -> int:
     except Exception:
         pass  # Some entries do not run here or below a mode: test_eager_opinfo.py has them.
     return mode.ops
+
+
+def convolution(draw: random.Random) -> Any:
+    """Input, weight and settings of a convolution: plain, in groups, depthwise or transposed."""
+    dimensions, width, each = (
+        draw.choice((1, 2, 2, 3)),
+        draw.choice((1, 2, 3, 4, 5, 7)),
+        (1, 3, 4, 16, 24, 40, 64),
+    )
+    groups, rows, columns = draw.choice(
+        [
+            (1, draw.choice(each), draw.choice(each)),
+            (2, draw.choice(each), draw.choice(each)),
+            (draw.choice(each), 1, 1),
+        ]
+    )
+    transposed = draw.random() < 0.15
+    channels = groups * (rows if transposed else columns)
+    extents = [draw.choice((4, 7, 8) if dimensions == 3 else (4, 7, 8, 16, 28))] * dimensions
+    dtype = draw.choice((torch.float32, torch.float32, torch.bfloat16, torch.float64))
+    x = torch.randn(draw.choice((1, 2, 8)), channels, *extents).to(dtype)
+    if dimensions == 2 and draw.random() < 0.3:
+        x = x.to(memory_format=torch.channels_last)
+    weight = torch.randn(groups * rows, columns, *[width] * dimensions).to(dtype)
+    pad, stride, dilation = draw.choice((0, width // 2)), draw.choice((1, 1, 2)), draw.choice((1, 1, 1, 2))
+    return x, weight, ([stride], [pad], [dilation], transposed, [0], groups)
+
+
+def test_random_convolutions_take_no_more_than_they_are_said_to():
+    """No library promises what its kernels take: 99 of 100 must keep to the bound."""
+    _glue.track(torch.device("cpu"))
+    draw = random.Random(0)
+    forward, backward = torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default
+    more, ran = [], 0
+    threads = torch.get_num_threads()
+    try:
+        while ran < 400:
+            torch.set_num_threads(draw.choice((1, 2)))
+            x, weight, settings = convolution(draw)
+            try:
+                y = forward(x, weight, None, *settings)
+            except RuntimeError:
+                continue  # The kernel is larger than the image.
+            calls = (
+                (forward, (x, weight, None, *settings)),
+                (backward, (torch.randn_like(y), x, weight, None, *settings, [True, True, False])),
+            )
+            for func, args in calls:
+                _, bound, guessed = _glue.infer(func, args, {})
+                _, taken = _glue.measure(func, args, {})
+                assert guessed
+                ran += 1
+                if taken > bound:
+                    more.append((func._schema.name, x.dtype, x.shape, weight.shape, settings, taken, bound))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(more) * 100 <= ran, more

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from memfit.torch import _convolution
 from memfit.torch._errors import budget_error
 
 tensor = torch.Tensor
@@ -141,8 +142,6 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
 
 _META = torch.device("meta")
 _SMALL = 1 << 10
-# What a library of kernels asks for however small the operands are.
-_CONVOLUTION = {"aten::convolution": 1 << 16, "aten::convolution_backward": 1 << 17}
 
 
 def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, bool]:
@@ -168,8 +167,9 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
         return sizes, made // 4 + _SMALL, True
     if name in _SCRATCH_AS_RESULTS and wider == 1:
         return sizes, made + _SMALL, True
-    small = _CONVOLUTION.get(name, _SMALL)
-    return sizes, wider * (read + made) + small, True
+    if name in _convolution.NAMES:
+        return sizes, _convolution.scratch(func, args, kwargs or {}), True
+    return sizes, wider * (read + made) + _SMALL, True
 
 
 # Pointwise ops that are made of others.
