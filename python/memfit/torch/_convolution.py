@@ -1,9 +1,10 @@
 """How much scratch memory a convolution may take on a CPU before anybody has seen it run.
 
-oneDNN pads channels to the width of its vectors, works in 32 bits, and gives each thread sums of its own for
-the gradient of the weights. PyTorch's own kernels, for what oneDNN does not take, unfold images into columns. No
-library promises a bound: the formula holds for random convolutions on processors with AVX2, AVX-512 and AMX, but
-for one in some hundreds. What an op takes is measured when it first runs, and the formula asked no more.
+oneDNN pads channels to the width of its vectors, works in 32 bits, and gives each thread sums of its own
+for the gradient of the weights. PyTorch's own kernels, for what oneDNN does not take, unfold images into
+columns. No library promises a bound: the formula holds for random convolutions on processors with AVX2,
+AVX-512 and AMX, but for one in some hundreds. What an op takes is measured when it first runs, and the
+formula is asked no more.
 """
 
 import functools
