@@ -59,6 +59,8 @@ pub(crate) fn lint() -> Result<()> {
 pub(crate) fn test() -> Result<()> {
     module()?;
     let python = environment()?;
-    let args = ["-m", "pytest", "-q", "python/tests"];
+    // Each worker takes one to two GiB.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(4).to_string();
+    let args = ["-m", "pytest", "-q", "-n", &workers, "--dist", "worksteal", "python/tests"];
     run::command(&python, args, &[("PYTHONPATH", "python"), ("PYTHONDONTWRITEBYTECODE", "1")])
 }
