@@ -117,6 +117,7 @@ fn climb(
             front.add_schedule(task, schedule);
         }
     }
+    let least = task.base_time() + bound::extra(task, bytes(target));
     // Three rounds: from scratch, to be free of what greedy runs have in common; then twice from the best.
     for (round, (heat, part)) in [(HOT, 0.5), (MILD, 0.3), (WARM, 0.2)].into_iter().enumerate() {
         let seed = seed.wrapping_add(1000 * round as u64);
@@ -124,7 +125,6 @@ fn climb(
             break;
         }
         let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else { return };
-        let least = task.base_time() + bound::extra(task, bytes(target));
         let mut best = start.cost.time;
         let mut share = 1.0;
         if start.cost.peak > bytes(target) {

@@ -43,13 +43,6 @@ pub(super) const HOT: (f64, f64) = (0.5, 0.002);
 pub(super) const MILD: (f64, f64) = (0.3, 0.01);
 pub(super) const WARM: (f64, f64) = (0.03, 0.0005);
 
-/// What one change did, to be taken back in reverse.
-#[derive(Clone, Copy, Debug)]
-enum Done {
-    Inserted(RunId),
-    Removed { node: u32, position: usize },
-}
-
 /// How long and from where.
 #[derive(Clone, Copy)]
 pub(super) struct Effort<'a> {
@@ -66,7 +59,6 @@ pub(super) struct Search<'t, 'g> {
     random: Random,
     /// Values that can be made again and take bytes.
     movable: Vec<u32>,
-    log: Vec<Done>,
     base: f64,
     /// By node: how many later runs it has. Empty: nobody counts.
     copies: Vec<usize>,
@@ -85,16 +77,7 @@ impl<'t, 'g> Search<'t, 'g> {
         let base = task.base_time().0.max(1) as f64;
         let movable = movable.collect();
         let (copies, most_copies) = (Vec::new(), usize::MAX);
-        Some(Search {
-            state,
-            task,
-            random: Random::new(seed),
-            movable,
-            log: Vec::new(),
-            base,
-            copies,
-            most_copies,
-        })
+        Some(Search { state, task, random: Random::new(seed), movable, base, copies, most_copies })
     }
 
     /// Allows at most `most` runs of a node, the first one included.
@@ -113,14 +96,13 @@ impl<'t, 'g> Search<'t, 'g> {
             return true;
         }
         let mut right = true;
-        for done in &self.log {
-            match *done {
-                Done::Inserted(run) => {
-                    let copies = &mut self.copies[self.state.node_of(run) as usize];
-                    *copies += 1;
-                    right &= *copies <= self.most_copies;
-                }
-                Done::Removed { node, .. } => self.copies[node as usize] -= 1,
+        for done in self.state.done() {
+            let copies = &mut self.copies[done.node as usize];
+            if done.inserted {
+                *copies += 1;
+                right &= *copies <= self.most_copies;
+            } else {
+                *copies -= 1;
             }
         }
         right
@@ -158,7 +140,7 @@ impl<'t, 'g> Search<'t, 'g> {
             }
             let progress = change as f64 / effort.changes as f64;
             let heat = hot * (cold / hot).powf(progress);
-            self.log.clear();
+            self.state.begin();
             let right = self.change();
             let right = self.counts() && right;
             let after = self.energy(price);
@@ -191,24 +173,17 @@ impl<'t, 'g> Search<'t, 'g> {
     }
 
     fn take_back_to(&mut self, kept: usize) {
-        while self.log.len() > kept {
-            let Some(done) = self.log.pop() else { return };
-            match done {
-                Done::Inserted(run) => {
-                    let node = self.state.node_of(run) as usize;
-                    self.state.remove(run);
-                    if let Some(copies) = self.copies.get_mut(node) {
-                        *copies -= 1;
-                    }
-                }
-                Done::Removed { node, position } => {
-                    self.state.insert(node, position);
-                    if let Some(copies) = self.copies.get_mut(node as usize) {
-                        *copies += 1;
-                    }
+        if !self.copies.is_empty() {
+            for done in self.state.done()[kept..].iter().rev() {
+                let copies = &mut self.copies[done.node as usize];
+                if done.inserted {
+                    *copies -= 1;
+                } else {
+                    *copies += 1;
                 }
             }
         }
+        self.state.take_back(kept);
     }
 
     /// One change; whether what comes out is a schedule.
@@ -227,7 +202,6 @@ impl<'t, 'g> Search<'t, 'g> {
             return None;
         }
         let (run, right) = self.state.insert(node, position);
-        self.log.push(Done::Inserted(run));
         right.then_some(run)
     }
 
@@ -275,7 +249,6 @@ impl<'t, 'g> Search<'t, 'g> {
                 return false;
             }
             let (run, right) = self.state.insert(node, position);
-            self.log.push(Done::Inserted(run));
             let reads = self.task.reads.row(node as usize);
             for &read in reads {
                 if !self.task.again(read) || self.state.events(read).is_empty() {
@@ -304,9 +277,8 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Whether what was inserted finds its inputs: only values that are mutated can fail.
     fn is_sound(&self) -> bool {
-        self.log.iter().all(|done| {
-            let Done::Inserted(run) = *done else { return true };
-            let node = self.state.node_of(run) as usize;
+        self.state.done().iter().filter(|done| done.inserted).all(|done| {
+            let node = done.node as usize;
             let operands = self.task.reads.row(node).iter().chain(self.task.writes.row(node));
             operands.copied().all(|value| self.is_found(value))
         })
@@ -347,9 +319,7 @@ impl<'t, 'g> Search<'t, 'g> {
                 continue;
             }
             let (node, position) = (self.state.node_of(run), self.state.position(run));
-            let right = self.state.remove(run);
-            self.log.push(Done::Removed { node, position });
-            if !right {
+            if !self.state.remove(run) {
                 return false;
             }
             for &read in self.task.reads.row(node as usize) {
@@ -399,10 +369,8 @@ impl<'t, 'g> Search<'t, 'g> {
             return false;
         }
         if !self.state.remove(run) {
-            self.log.push(Done::Removed { node, position });
             return false;
         }
-        self.log.push(Done::Removed { node, position });
         let target = low + self.random.below(high - low + 1);
         self.insert(node, target.min(self.state.len() - 1)).is_some()
     }
@@ -416,7 +384,7 @@ impl<'t, 'g> Search<'t, 'g> {
             if !self.state.is_extra(run) {
                 continue;
             }
-            self.log.clear();
+            self.state.begin();
             if !self.drop_run(run) || self.state.over > over {
                 self.take_back();
             }
@@ -435,7 +403,7 @@ impl<'t, 'g> Search<'t, 'g> {
             });
             for run in runs {
                 let before = self.state.cost;
-                self.log.clear();
+                self.state.begin();
                 if !self.state.is_extra(run) || !self.drop_run(run) {
                     self.take_back();
                     continue;
@@ -443,7 +411,7 @@ impl<'t, 'g> Search<'t, 'g> {
                 if self.state.over == 0 {
                     continue 'again;
                 }
-                let kept = self.log.len();
+                let kept = self.state.done().len();
                 let spare = before - self.state.cost;
                 for at in 0..self.movable.len() {
                     let value = self.movable[at];

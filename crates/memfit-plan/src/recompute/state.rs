@@ -2,10 +2,11 @@
 //!
 //! The profile is a flat array over positions, not a segment tree. The search steers by the sum of what exceeds the
 //! limit, which a tree can't keep up under an addition to a range without going down to its leaves; a run that
-//! comes or goes moves all positions after it; and ranges are short, since only what changes of a stay is added or
-//! taken out: 97 positions in the mean on Inception-v3 (1,120 positions), 113 on a decoder of 7B parameters
-//! (4,374), about 80 ns each, which is what 2 log n nodes of a tree take. Inserting or removing a run takes O(its
-//! operands' uses + positions by which their stays change).
+//! comes or goes moves all positions after it, which is one copy of memory; and ranges are short, since only what
+//! changes of a stay is added or taken out: 97 positions in the mean on Inception-v3 (1,120 positions), 113 on a
+//! decoder of 7B parameters (4,374), less than 80 ns each, which is what 2 log n nodes of a tree take. Inserting or
+//! removing a run takes O(its operands' uses + positions by which their stays change). Most changes are taken back: a
+//! journal says what was added to the profile, so that nothing is worked out twice.
 
 use super::task::{NONE, narrow};
 use super::{Schedule, Task};
@@ -14,13 +15,41 @@ use super::{Schedule, Task};
 /// end, then later runs.
 pub(super) type RunId = u32;
 
+/// Log₂ of the first runs in a block.
+const BLOCK: usize = 5;
+
+/// A run that was inserted or removed, to be taken back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    run: RunId,
+    pub(super) node: u32,
+    pub(super) inserted: bool,
+    position: usize,
+    /// Of the state before: steps of the journal, bytes above the limit.
+    steps: usize,
+    over: i64,
+}
+
+/// What happened to the profile.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// To all positions from the first to the second, both included.
+    Added(usize, usize, i64),
+    Opened(usize),
+    /// With what it held.
+    Closed(usize, i64),
+}
+
 /// See the head of the file.
 pub(super) struct State<'t, 'g> {
     pub(super) task: &'t Task<'g>,
-    limit: i64,
     /// Runs by position; the last one is the end, which reads all results.
     seq: Vec<RunId>,
-    pos: Vec<u32>,
+    /// By run: its block, and its place in it. A block is some first runs on end, and the later runs before each of
+    /// them; so a run that comes or goes moves those of its own block, and the beginnings of the blocks after it.
+    pos: Vec<(u32, u32)>,
+    /// By block: the position where it begins.
+    begins: Vec<u32>,
     node: Vec<u32>,
     /// Runs that are not first ones, in no order, and where each is in that list.
     pub(super) extra: Vec<RunId>,
@@ -30,6 +59,7 @@ pub(super) struct State<'t, 'g> {
     events: Vec<Vec<RunId>>,
     tracked: Vec<bool>,
     results: Vec<u32>,
+    /// By position: live bytes, less the limit.
     mem: Vec<i64>,
     /// Sum over positions of the bytes above the limit.
     pub(super) over: i64,
@@ -42,6 +72,9 @@ pub(super) struct State<'t, 'g> {
     counts: Vec<usize>,
     after: Vec<(usize, usize)>,
     edges: Vec<(usize, i64)>,
+    /// What was done since `begin`.
+    done: Vec<Done>,
+    journal: Vec<Step>,
 }
 
 impl<'t, 'g> State<'t, 'g> {
@@ -58,9 +91,9 @@ impl<'t, 'g> State<'t, 'g> {
         let results = (0..values).filter(|&v| task.kept[v] && tracked[v]).map(narrow).collect();
         let mut state = State {
             task,
-            limit: limit - task.snapshots,
             seq: Vec::new(),
-            pos: vec![0; nodes + 1],
+            pos: vec![(0, 0); nodes + 1],
+            begins: vec![0; (nodes >> BLOCK) + 1],
             node: (0..=narrow(nodes)).collect(),
             extra: Vec::new(),
             slot: vec![NONE; nodes + 1],
@@ -77,15 +110,41 @@ impl<'t, 'g> State<'t, 'g> {
             counts: Vec::new(),
             after: Vec::new(),
             edges: Vec::new(),
+            done: Vec::new(),
+            journal: Vec::new(),
         };
         let mut first = vec![true; nodes];
         for &node in &schedule.runs {
             let run =
                 if std::mem::replace(&mut first[node as usize], false) { node } else { state.name(node) };
-            state.append(run);
+            state.seq.push(run);
         }
-        state.append(narrow(nodes));
-        state.mem = vec![0; state.seq.len()];
+        state.seq.push(narrow(nodes));
+        // From the end: the block of a later run is that of the first run after it.
+        let mut block = state.begins.len() - 1;
+        for at in (0..state.seq.len()).rev() {
+            let run = state.seq[at];
+            if run as usize <= nodes {
+                block = run as usize >> BLOCK;
+            }
+            state.pos[run as usize].0 = narrow(block);
+            state.begins[block] = narrow(at);
+        }
+        for at in 0..state.seq.len() {
+            let (block, place) = &mut state.pos[state.seq[at] as usize];
+            *place = narrow(at) - state.begins[*block as usize];
+        }
+        for at in 0..state.seq.len() {
+            let run = state.seq[at];
+            let node = state.node[run as usize];
+            for index in 0..state.operand_count(node) {
+                let value = state.operand(node, index);
+                if state.tracked[value as usize] {
+                    state.events[value as usize].push(run);
+                }
+            }
+        }
+        state.mem = vec![task.snapshots - limit; state.seq.len()];
         for value in 0..values {
             let mut stays = Vec::new();
             state.stays(narrow(value), &mut stays);
@@ -98,20 +157,47 @@ impl<'t, 'g> State<'t, 'g> {
             let more = state.scratch(run) - state.taken(run);
             state.mem[at] += more;
         }
-        let limit = state.limit;
-        state.over = state.mem.iter().map(|&mem| (mem - limit).max(0)).sum();
+        state.over = state.mem.iter().map(|&mem| mem.max(0)).sum();
+        state.begin();
         Some(state)
     }
 
-    fn append(&mut self, run: RunId) {
-        self.pos[run as usize] = narrow(self.seq.len());
-        self.seq.push(run);
-        let node = self.node[run as usize];
-        for at in 0..self.operand_count(node) {
-            let value = self.operand(node, at);
-            if self.tracked[value as usize] {
-                self.events[value as usize].push(run);
+    /// Forgets what was done up to now: it is here to stay.
+    pub(super) fn begin(&mut self) {
+        self.done.clear();
+        self.journal.clear();
+    }
+
+    /// What was done since `begin`, in order.
+    pub(super) fn done(&self) -> &[Done] {
+        &self.done
+    }
+
+    /// Takes back all but the first `kept` of what was done since `begin`.
+    pub(super) fn take_back(&mut self, kept: usize) {
+        while self.done.len() > kept {
+            let Some(Done { run, node, inserted, position, steps, over }) = self.done.pop() else { return };
+            if inserted {
+                self.unlist(run);
+                self.cost -= self.task.cost_again[node as usize];
+            } else {
+                self.list(node, position);
+                self.cost += self.task.cost_again[node as usize];
             }
+            for step in self.journal.drain(steps..).rev() {
+                match step {
+                    Step::Added(from, to, bytes) => {
+                        for mem in &mut self.mem[from..=to] {
+                            *mem -= bytes;
+                        }
+                    }
+                    Step::Opened(position) => {
+                        self.mem.remove(position);
+                    }
+                    Step::Closed(position, mem) => self.mem.insert(position, mem),
+                }
+            }
+            self.over = over;
         }
     }
 
@@ -120,7 +206,7 @@ impl<'t, 'g> State<'t, 'g> {
             Some(run) => run,
             None => {
                 self.node.push(node);
-                self.pos.push(0);
+                self.pos.push((0, 0));
                 self.slot.push(NONE);
                 narrow(self.node.len() - 1)
             }
@@ -137,7 +223,8 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     pub(super) fn position(&self, run: RunId) -> usize {
-        self.pos[run as usize] as usize
+        let (block, place) = self.pos[run as usize];
+        self.begins[block as usize] as usize + place as usize
     }
 
     pub(super) fn node_of(&self, run: RunId) -> u32 {
@@ -157,7 +244,7 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     pub(super) fn is_over(&self, position: usize) -> bool {
-        self.mem[position] > self.limit
+        self.mem[position] > 0
     }
 
     /// Whether `run` defines `value`, else it reads it.
@@ -167,7 +254,7 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Index in `events(value)` of the first event at or after `position`.
     pub(super) fn event_at(&self, value: u32, position: usize) -> usize {
-        self.events[value as usize].partition_point(|&run| (self.pos[run as usize] as usize) < position)
+        self.events[value as usize].partition_point(|&run| self.position(run) < position)
     }
 
     fn operand_count(&self, node: u32) -> usize {
@@ -204,14 +291,17 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     fn add(&mut self, from: usize, to: usize, bytes: i64) {
-        let limit = self.limit;
-        let mut over = 0;
-        for mem in &mut self.mem[from..=to] {
-            over -= (*mem - limit).max(0);
+        // Twice what is above the limit is the sum with the magnitude: vector units without a maximum of 64 bits are
+        // three times as fast at that.
+        let range = &mut self.mem[from..=to];
+        let mut twice = bytes * i64::from(narrow(range.len()));
+        for mem in range {
+            twice -= mem.abs();
             *mem += bytes;
-            over += (*mem - limit).max(0);
+            twice += mem.abs();
         }
-        self.over += over;
+        self.over += twice / 2;
+        self.journal.push(Step::Added(from, to, bytes));
     }
 
     /// Appends the stays of `value` to `stays`, in order: each from one position to another, both included. Whether
@@ -336,6 +426,7 @@ impl<'t, 'g> State<'t, 'g> {
     /// Inserts a run of `node` before `position`. The second says whether every read still finds its value;
     /// if not, take it back.
     pub(super) fn insert(&mut self, node: u32, position: usize) -> (RunId, bool) {
+        let (steps, over) = (self.journal.len(), self.over);
         self.lift(node);
         // What is live across the gap.
         let next = self.seq[position];
@@ -358,18 +449,11 @@ impl<'t, 'g> State<'t, 'g> {
             }
             from = to;
         }
-        let run = self.name(node);
-        self.seq.insert(position, run);
-        for (at, &run) in self.seq.iter().enumerate().skip(position) {
-            self.pos[run as usize] = narrow(at);
-        }
+        let run = self.list(node, position);
+        self.done.push(Done { run, node, inserted: true, position, steps, over });
         self.mem.insert(position, live);
-        self.over += (live - self.limit).max(0);
-        for at in 0..self.values.len() {
-            let value = self.values[at];
-            let index = self.event_at(value, position);
-            self.events[value as usize].insert(index, run);
-        }
+        self.journal.push(Step::Opened(position));
+        self.over += live.max(0);
         self.cost += self.task.cost_again[node as usize];
         let right = self.settle();
         let own = self.scratch(run) - if self.takers.contains(&run) { 0 } else { self.taken(run) };
@@ -381,6 +465,8 @@ impl<'t, 'g> State<'t, 'g> {
     /// state if it is inserted at the same position.
     pub(super) fn remove(&mut self, run: RunId) -> bool {
         let (node, position) = (self.node[run as usize], self.position(run));
+        let (steps, over) = (self.journal.len(), self.over);
+        self.done.push(Done { run, node, inserted: false, position, steps, over });
         let own = self.scratch(run) - self.taken(run);
         self.add(position, position, -own);
         self.lift(node);
@@ -390,23 +476,56 @@ impl<'t, 'g> State<'t, 'g> {
             self.add(position, position, -taken);
             self.takers.remove(at);
         }
-        for at in 0..self.values.len() {
-            let value = self.values[at];
-            let index = self.event_at(value, position);
-            self.events[value as usize].remove(index);
-        }
         for stay in &mut self.before {
             // One of this position alone ends before it begins, which is to say that it's none.
             let alone = *stay == (position, position);
             stay.0 = if alone { 1 } else { stay.0 - usize::from(stay.0 > position) };
             stay.1 = if alone { 0 } else { stay.1 - usize::from(stay.1 >= position) };
         }
-        self.over -= (self.mem[position] - self.limit).max(0);
-        self.mem.remove(position);
-        self.seq.remove(position);
-        for (at, &run) in self.seq.iter().enumerate().skip(position) {
-            self.pos[run as usize] = narrow(at);
+        let held = self.mem.remove(position);
+        self.journal.push(Step::Closed(position, held));
+        self.over -= held.max(0);
+        self.unlist(run);
+        self.cost -= self.task.cost_again[node as usize];
+        self.settle()
+    }
+
+    /// Names a run of `node` and enters it before `position`, everywhere but in the profile.
+    fn list(&mut self, node: u32, position: usize) -> RunId {
+        let run = self.name(node);
+        let (block, _) = self.pos[self.seq[position] as usize];
+        self.pos[run as usize].0 = block;
+        self.seq.insert(position, run);
+        for begin in &mut self.begins[block as usize + 1..] {
+            *begin += 1;
         }
+        self.renumber(block, position);
+        for at in 0..self.operand_count(node) {
+            let value = self.operand(node, at);
+            if self.tracked[value as usize] {
+                let index = self.event_at(value, position);
+                self.events[value as usize].insert(index, run);
+            }
+        }
+        run
+    }
+
+    /// The opposite: its name is free for another.
+    fn unlist(&mut self, run: RunId) {
+        let (node, position) = (self.node[run as usize], self.position(run));
+        for at in 0..self.operand_count(node) {
+            let value = self.operand(node, at);
+            if self.tracked[value as usize] {
+                let index = self.event_at(value, position);
+                self.events[value as usize].remove(index);
+            }
+        }
+        let (block, _) = self.pos[run as usize];
+        self.seq.remove(position);
+        for begin in &mut self.begins[block as usize + 1..] {
+            *begin -= 1;
+        }
+        self.renumber(block, position);
         let slot = self.slot[run as usize] as usize;
         self.extra.swap_remove(slot);
         if let Some(&moved) = self.extra.get(slot) {
@@ -414,8 +533,18 @@ impl<'t, 'g> State<'t, 'g> {
         }
         self.slot[run as usize] = NONE;
         self.unused.push(run);
-        self.cost -= self.task.cost_again[node as usize];
-        self.settle()
+    }
+
+    /// Gives the runs of `block` from `position` on their places.
+    fn renumber(&mut self, block: u32, position: usize) {
+        let begin = self.begins[block as usize] as usize;
+        for (at, &run) in self.seq.iter().enumerate().skip(position) {
+            let pos = &mut self.pos[run as usize];
+            if pos.0 != block {
+                break;
+            }
+            pos.1 = narrow(at - begin);
+        }
     }
 }
 
@@ -452,25 +581,19 @@ mod tests {
             let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.repeats[n]).map(narrow).collect();
             let mut random = Random::new(seed);
             for _ in 0..60 {
-                let extras = state.extra.len();
-                if extras > 0 && random.below(3) == 0 {
-                    let run = state.extra[random.below(extras)];
-                    let (node, position) = (state.node_of(run), state.position(run));
-                    if !state.remove(run) {
-                        assert!(state.insert(node, position).1, "what is put back is right again");
-                    }
-                } else {
-                    let Some(&node) = again.get(random.below(again.len())) else { break };
-                    let from = state.position(node) + 1;
-                    let position = from + random.below(state.len() - from);
-                    if !state.in_time(node, position) {
-                        continue;
-                    }
-                    let (run, right) = state.insert(node, position);
-                    if !right {
-                        assert!(state.remove(run), "what is taken back is right again");
-                    }
+                state.begin();
+                let before = (state.mem.clone(), state.over, state.cost, state.schedule());
+                let mut right = true;
+                for _ in 0..=random.below(3) {
+                    right = right && step(&mut state, &again, &mut random);
                 }
+                if !right || random.below(3) == 0 {
+                    // Some of it first.
+                    state.take_back(random.below(state.done().len() + 1));
+                    state.take_back(0);
+                    assert_eq!(before, (state.mem.clone(), state.over, state.cost, state.schedule()));
+                }
+                assert!(state.seq.iter().enumerate().all(|(at, &run)| state.position(run) == at));
                 let Some(new) = State::new(&task, &state.schedule(), limit) else {
                     panic!("seed {seed}: no schedule after a change that was right");
                 };
@@ -479,6 +602,18 @@ mod tests {
             }
         }
         assert!(changes > 1000, "{changes}");
+    }
+
+    /// Inserts or removes a run at random; whether every read still finds its value.
+    fn step(state: &mut State<'_, '_>, again: &[u32], random: &mut Random) -> bool {
+        let extras = state.extra.len();
+        if extras > 0 && random.below(3) == 0 {
+            return state.remove(state.extra[random.below(extras)]);
+        }
+        let Some(&node) = again.get(random.below(again.len())) else { return true };
+        let from = state.position(node) + 1;
+        let position = from + random.below(state.len() - from);
+        !state.in_time(node, position) || state.insert(node, position).1
     }
 
     /// Half of what the plain schedule takes.
