@@ -19,12 +19,12 @@ _FEW = 20_480
 """Elements of an image, in its first four dimensions, up to which PyTorch's own kernel is preferred."""
 
 
-def scratch(func: Any, args: Any, kwargs: Any) -> int:
-    """Bytes at most, for the arguments of `aten::convolution` or its backward."""
+def scratch(func: Any, args: Any, kwargs: Any, made: int) -> int:
+    """Bytes at most, for the arguments of `aten::convolution` or its backward. Results take `made` bytes."""
     backward = func._schema.name.endswith("_backward")
     args = [*args, *(kwargs[argument.name] for argument in func._schema.arguments[len(args) :])]
     image, weight = args[1:3] if backward else args[:2]
-    stride, padding, dilation, transposed, output_padding, groups = args[4:10] if backward else args[3:9]
+    _, _, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
     threads = torch.get_num_threads()
     wide = max(4, weight.itemsize)
     narrow = weight.itemsize < 4
@@ -33,24 +33,12 @@ def scratch(func: Any, args: Any, kwargs: Any) -> int:
     def padded(count: int) -> int:
         return -(-count // lanes) * lanes
 
-    kernel = weight.shape[2:]
-    if transposed:
-        channels = weight.shape[1] * groups
-        extents = [
-            (size - 1) * step - 2 * pad + far * (width - 1) + more + 1
-            for size, step, pad, far, width, more in _each(
-                image.shape[2:], stride, padding, dilation, kernel, output_padding
-            )
-        ]
-    else:
-        channels = weight.shape[0]
-        extents = [
-            (size + 2 * pad - far * (width - 1) - 1) // step + 1
-            for size, step, pad, far, width in _each(image.shape[2:], stride, padding, dilation, kernel)
-        ]
     batch, inputs = image.shape[:2]
-    before, after = math.prod(image.shape[2:]), math.prod(extents)
-    taps = math.prod(kernel)
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    # Of an image before and after, for each channel.
+    before = math.prod(image.shape[2:])
+    after = (args[0].numel() if backward else made // weight.itemsize) // max(1, batch * channels)
+    taps = math.prod(weight.shape[2:])
     images = batch * (padded(inputs) * before + padded(channels) * after) * wide
     # Those of less than 32 bits are there in 32 as well.
     images *= (2 if backward or transposed else 1) + narrow
@@ -76,8 +64,3 @@ def _vectorised(dtype: torch.dtype) -> bool:
     if dtype in asked:
         return bool(getattr(torch.ops.mkldnn, asked[dtype])())
     return dtype == torch.float32
-
-
-def _each(sizes: Any, *settings: Any) -> Any:
-    """The sizes of an image with the settings for each of them: a list of one is for all."""
-    return zip(sizes, *[[*one] * (len(sizes) if len(one) == 1 else 1) for one in settings], strict=True)

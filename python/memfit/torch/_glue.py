@@ -168,7 +168,7 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     if name in _SCRATCH_AS_RESULTS and wider == 1:
         return sizes, made + _SMALL, True
     if name in _convolution.NAMES:
-        return sizes, _convolution.scratch(func, args, kwargs or {}), True
+        return sizes, _convolution.scratch(func, args, kwargs or {}, made), True
     return sizes, wider * (read + made) + _SMALL, True
 
 
