@@ -78,7 +78,7 @@ impl Recompute for Chain {
                     let search = Search::new(task, &schedule, limit, context.seed);
                     let pruned = search.map(|mut search| {
                         search.prune();
-                        search.state.schedule()
+                        search.state.runs.schedule()
                     });
                     front.add_schedule(task, pruned.unwrap_or(schedule));
                 }

@@ -88,15 +88,15 @@ fn stretch(
     let Some(mut search) = Search::new(task, &start.schedule, limit, seed) else { return };
     search.prune();
     search.polish(changes / 4);
-    let mut found = search.state.schedule();
+    let mut found = search.state.runs.schedule();
     let effort = Effort { changes, heat: WARM, stop: context.stop };
     let best = search.state.cost;
     let mut better = None;
-    search.anneal(effort, best, |state| better = Some(state.schedule()));
+    search.anneal(effort, best, |state| better = Some(state.runs.schedule()));
     if let Some(mut search) = better.and_then(|schedule| Search::new(task, &schedule, limit, seed)) {
         search.prune();
         search.polish(changes / 4);
-        found = search.state.schedule();
+        found = search.state.runs.schedule();
     }
     stretched.add_schedule(task, found);
 }
@@ -142,17 +142,17 @@ fn climb(
         let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
         let mut found = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        search.anneal(effort, best.0, |state| found = Some(state.schedule()));
+        search.anneal(effort, best.0, |state| found = Some(state.runs.schedule()));
         match found {
             Some(schedule) => {
                 if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
                     search.prune();
                     search.polish(changes / 4);
-                    front.add_schedule(task, search.state.schedule());
+                    front.add_schedule(task, search.state.runs.schedule());
                 }
             }
             // What came closest is where the next one starts from.
-            None => front.add_schedule(task, search.state.schedule()),
+            None => front.add_schedule(task, search.state.runs.schedule()),
         }
     }
 }

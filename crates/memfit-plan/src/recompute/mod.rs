@@ -19,6 +19,7 @@ mod ladder;
 mod lower;
 mod model;
 mod rebuild;
+mod runs;
 mod schedule;
 mod search;
 mod state;

@@ -6,7 +6,8 @@
 //! its uses, with as much of what that needs as chance says; a later run goes; both at once; a later run moves.
 //! All work is counted in changes, none in seconds. No guarantee but the start's quality.
 
-use super::state::{RunId, State};
+use super::runs::RunId;
+use super::state::State;
 use super::task::NONE;
 use super::{Schedule, Task};
 
@@ -60,8 +61,7 @@ pub(super) struct Search<'t, 'g> {
     /// Values that can be made again and take bytes.
     movable: Vec<u32>,
     base: f64,
-    /// By node: how many later runs it has. Empty: nobody counts.
-    copies: Vec<usize>,
+    /// The most runs of a node, the first one included.
     most_copies: usize,
 }
 
@@ -76,36 +76,19 @@ impl<'t, 'g> Search<'t, 'g> {
             .filter(|&value| task.again(value) && task.size[value as usize] > 0);
         let base = task.base_time().0.max(1) as f64;
         let movable = movable.collect();
-        let (copies, most_copies) = (Vec::new(), usize::MAX);
-        Some(Search { state, task, random: Random::new(seed), movable, base, copies, most_copies })
+        Some(Search { state, task, random: Random::new(seed), movable, base, most_copies: usize::MAX })
     }
 
     /// Allows at most `most` runs of a node, the first one included.
     pub(super) fn with_copies(mut self, most: usize) -> Self {
         self.most_copies = most;
-        self.copies = vec![1; self.task.nodes()];
-        for &run in &self.state.extra {
-            self.copies[self.state.node_of(run) as usize] += 1;
-        }
         self
     }
 
     /// Whether no node that the last change added a run of has more than it may.
-    fn counts(&mut self) -> bool {
-        if self.copies.is_empty() {
-            return true;
-        }
-        let mut right = true;
-        for done in self.state.done() {
-            let copies = &mut self.copies[done.node as usize];
-            if done.inserted {
-                *copies += 1;
-                right &= *copies <= self.most_copies;
-            } else {
-                *copies -= 1;
-            }
-        }
-        right
+    fn counts(&self) -> bool {
+        let mut inserted = self.state.done().iter().filter(|done| done.inserted);
+        inserted.all(|done| self.state.runs.copies(done.node) <= self.most_copies)
     }
 
     /// Anneals. `found` gets each schedule within the limit that is faster than all before it and than `best`.
@@ -148,7 +131,7 @@ impl<'t, 'g> Search<'t, 'g> {
             if keep {
                 energy = after;
             } else {
-                self.take_back();
+                self.state.take_back(0);
             }
             if self.state.over == 0 {
                 within += 1;
@@ -168,27 +151,9 @@ impl<'t, 'g> Search<'t, 'g> {
         self.state.cost as f64 / self.base + self.state.over as f64 * price
     }
 
-    fn take_back(&mut self) {
-        self.take_back_to(0);
-    }
-
-    fn take_back_to(&mut self, kept: usize) {
-        if !self.copies.is_empty() {
-            for done in self.state.done()[kept..].iter().rev() {
-                let copies = &mut self.copies[done.node as usize];
-                if done.inserted {
-                    *copies -= 1;
-                } else {
-                    *copies += 1;
-                }
-            }
-        }
-        self.state.take_back(kept);
-    }
-
     /// One change; whether what comes out is a schedule.
     fn change(&mut self) -> bool {
-        let extras = self.state.extra.len();
+        let extras = self.state.runs.extra().len();
         match self.random.below(if extras == 0 { 4 } else { 10 }) {
             0..4 => self.make_again(),
             4..7 => self.drop_one(),
@@ -217,7 +182,7 @@ impl<'t, 'g> Search<'t, 'g> {
             let index = 1 + self.random.below(events.len() - 1);
             let events = self.state.events(value);
             let (before, at) = (events[index - 1], events[index]);
-            let (from, to) = (self.state.position(before), self.state.position(at));
+            let (from, to) = (self.state.runs.position(before), self.state.runs.position(at));
             if self.state.defines(at, value) || to - from < 2 {
                 continue;
             }
@@ -243,7 +208,7 @@ impl<'t, 'g> Search<'t, 'g> {
             if made > CHAIN {
                 return false;
             }
-            let position = self.state.position(before);
+            let position = self.state.runs.position(before);
             let node = self.task.maker[value as usize];
             if !self.state.in_time(node, position) {
                 return false;
@@ -254,16 +219,17 @@ impl<'t, 'g> Search<'t, 'g> {
                 if !self.task.again(read) || self.state.events(read).is_empty() {
                     continue;
                 }
-                let at = self.state.event_at(read, self.state.position(run));
+                let at = self.state.event_at(read, self.state.runs.position(run));
                 let events = self.state.events(read);
                 let last = events[..at].last().copied();
                 // Read again later, or not, before it's made again: then it's live here anyway.
                 let live = events.get(at + 1).is_some_and(|&next| !self.state.defines(next, read));
                 let eaten = last.is_none_or(|last| {
                     let eater = self.task.eater[read as usize];
-                    eater != NONE && self.state.node_of(last) == eater
+                    eater != NONE && self.state.runs.node(last) == eater
                 });
-                let near = last.is_some_and(|last| self.state.position(last) + 1 >= self.state.position(run));
+                let near = last
+                    .is_some_and(|last| self.state.runs.position(last) + 1 >= self.state.runs.position(run));
                 if eaten || (!live && !near && self.random.unit() < eager) {
                     todo.push((read, run));
                 }
@@ -296,7 +262,7 @@ impl<'t, 'g> Search<'t, 'g> {
                 here = true;
             } else if !here {
                 return false;
-            } else if self.state.node_of(run) == eater {
+            } else if self.state.runs.node(run) == eater {
                 here = false;
             }
         }
@@ -305,20 +271,20 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Removes a random later run, and the later runs that were there for it alone.
     fn drop_one(&mut self) -> bool {
-        if self.state.extra.is_empty() {
+        if self.state.runs.extra().is_empty() {
             return false;
         }
-        let run = self.state.extra[self.random.below(self.state.extra.len())];
+        let run = self.state.runs.extra()[self.random.below(self.state.runs.extra().len())];
         self.drop_run(run)
     }
 
     fn drop_run(&mut self, run: RunId) -> bool {
         let mut todo = vec![run];
         while let Some(run) = todo.pop() {
-            if !self.state.is_extra(run) {
+            if !self.state.runs.is_extra(run) {
                 continue;
             }
-            let (node, position) = (self.state.node_of(run), self.state.position(run));
+            let (node, position) = (self.state.runs.node(run), self.state.runs.position(run));
             if !self.state.remove(run) {
                 return false;
             }
@@ -326,7 +292,8 @@ impl<'t, 'g> Search<'t, 'g> {
                 let at = self.state.event_at(read, position);
                 let makers = &self.state.events(read)[..at];
                 let maker = makers.iter().rev().copied().find(|&run| self.state.defines(run, read));
-                if let Some(maker) = maker.filter(|&maker| self.state.is_extra(maker) && self.is_idle(maker))
+                if let Some(maker) =
+                    maker.filter(|&maker| self.state.runs.is_extra(maker) && self.is_idle(maker))
                 {
                     todo.push(maker);
                 }
@@ -337,8 +304,8 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Whether nothing reads what `run` makes.
     fn is_idle(&self, run: RunId) -> bool {
-        let position = self.state.position(run);
-        self.task.writes.row(self.state.node_of(run) as usize).iter().all(|&value| {
+        let position = self.state.runs.position(run);
+        self.task.writes.row(self.state.runs.node(run) as usize).iter().all(|&value| {
             let at = self.state.event_at(value, position) + 1;
             self.state.events(value).get(at).is_none_or(|&next| self.state.defines(next, value))
         })
@@ -346,12 +313,12 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Moves a random later run to another place between the events around it.
     fn shift(&mut self) -> bool {
-        if self.state.extra.is_empty() {
+        if self.state.runs.extra().is_empty() {
             return false;
         }
-        let run = self.state.extra[self.random.below(self.state.extra.len())];
-        let (node, position) = (self.state.node_of(run), self.state.position(run));
-        let (mut low, mut high) = (node as usize + 1, self.state.len() - 1);
+        let run = self.state.runs.extra()[self.random.below(self.state.runs.extra().len())];
+        let (node, position) = (self.state.runs.node(run), self.state.runs.position(run));
+        let (mut low, mut high) = (node as usize + 1, self.state.runs.len() - 1);
         for &value in self.task.writes.row(node as usize) {
             let at = self.state.event_at(value, position);
             let events = self.state.events(value);
@@ -359,10 +326,10 @@ impl<'t, 'g> Search<'t, 'g> {
                 continue;
             }
             if let Some(&before) = events[..at].last() {
-                low = low.max(self.state.position(before) + 1);
+                low = low.max(self.state.runs.position(before) + 1);
             }
             if let Some(&after) = events.get(at + 1) {
-                high = high.min(self.state.position(after) - 1);
+                high = high.min(self.state.runs.position(after) - 1);
             }
         }
         if high <= low {
@@ -372,21 +339,21 @@ impl<'t, 'g> Search<'t, 'g> {
             return false;
         }
         let target = low + self.random.below(high - low + 1);
-        self.insert(node, target.min(self.state.len() - 1)).is_some()
+        self.insert(node, target.min(self.state.runs.len() - 1)).is_some()
     }
 
     /// Removes later runs, dearest first, for as long as the limit holds.
     pub(super) fn prune(&mut self) {
-        let mut runs: Vec<RunId> = self.state.extra.clone();
-        runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.node_of(run) as usize]), run));
+        let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
+        runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run));
         let over = self.state.over;
         for run in runs {
-            if !self.state.is_extra(run) {
+            if !self.state.runs.is_extra(run) {
                 continue;
             }
             self.state.begin();
             if !self.drop_run(run) || self.state.over > over {
-                self.take_back();
+                self.state.take_back(0);
             }
         }
     }
@@ -397,15 +364,15 @@ impl<'t, 'g> Search<'t, 'g> {
     pub(super) fn polish(&mut self, most: usize) {
         let mut left = most;
         'again: loop {
-            let mut runs: Vec<RunId> = self.state.extra.clone();
+            let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
             runs.sort_by_key(|&run| {
-                (std::cmp::Reverse(self.task.cost[self.state.node_of(run) as usize]), run)
+                (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run)
             });
             for run in runs {
                 let before = self.state.cost;
                 self.state.begin();
-                if !self.state.is_extra(run) || !self.drop_run(run) {
-                    self.take_back();
+                if !self.state.runs.is_extra(run) || !self.drop_run(run) {
+                    self.state.take_back(0);
                     continue;
                 }
                 if self.state.over == 0 {
@@ -421,13 +388,13 @@ impl<'t, 'g> Search<'t, 'g> {
                     for index in 1..self.state.events(value).len() {
                         let events = self.state.events(value);
                         let (last, next) = (events[index - 1], events[index]);
-                        let near = self.state.position(next) - self.state.position(last) < 2;
+                        let near = self.state.runs.position(next) - self.state.runs.position(last) < 2;
                         if near || self.state.defines(next, value) {
                             continue;
                         }
                         for eager in [0.0, 1.0] {
                             if left == 0 {
-                                self.take_back();
+                                self.state.take_back(0);
                                 return;
                             }
                             left -= 1;
@@ -435,11 +402,11 @@ impl<'t, 'g> Search<'t, 'g> {
                             if right && self.state.over == 0 && self.state.cost < before {
                                 continue 'again;
                             }
-                            self.take_back_to(kept);
+                            self.state.take_back(kept);
                         }
                     }
                 }
-                self.take_back();
+                self.state.take_back(0);
             }
             return;
         }

@@ -8,15 +8,9 @@
 //! removing a run takes O(its operands' uses + positions by which their stays change). Most changes are taken back: a
 //! journal says what was added to the profile, so that nothing is worked out twice.
 
+use super::runs::{RunId, Runs};
 use super::task::{NONE, narrow};
 use super::{Schedule, Task};
-
-/// A run's name, which stays while others come and go: below the number of nodes the first runs, then the
-/// end, then later runs.
-pub(super) type RunId = u32;
-
-/// Log₂ of the first runs in a block.
-const BLOCK: usize = 5;
 
 /// A run that was inserted or removed, to be taken back.
 #[derive(Clone, Copy, Debug)]
@@ -43,18 +37,8 @@ enum Step {
 /// See the head of the file.
 pub(super) struct State<'t, 'g> {
     pub(super) task: &'t Task<'g>,
-    /// Runs by position; the last one is the end, which reads all results.
-    seq: Vec<RunId>,
-    /// By run: its block, and its place in it. A block is some first runs on end, and the later runs before each of
-    /// them; so a run that comes or goes moves those of its own block, and the beginnings of the blocks after it.
-    pos: Vec<(u32, u32)>,
-    /// By block: the position where it begins.
-    begins: Vec<u32>,
-    node: Vec<u32>,
-    /// Runs that are not first ones, in no order, and where each is in that list.
-    pub(super) extra: Vec<RunId>,
-    slot: Vec<u32>,
-    unused: Vec<RunId>,
+    /// By position; the end reads all results.
+    pub(super) runs: Runs,
     /// By value: runs that define or read it, by position. Empty where the value needs no bytes.
     events: Vec<Vec<RunId>>,
     tracked: Vec<bool>,
@@ -91,13 +75,7 @@ impl<'t, 'g> State<'t, 'g> {
         let results = (0..values).filter(|&v| task.kept[v] && tracked[v]).map(narrow).collect();
         let mut state = State {
             task,
-            seq: Vec::new(),
-            pos: vec![(0, 0); nodes + 1],
-            begins: vec![0; (nodes >> BLOCK) + 1],
-            node: (0..=narrow(nodes)).collect(),
-            extra: Vec::new(),
-            slot: vec![NONE; nodes + 1],
-            unused: Vec::new(),
+            runs: Runs::new(nodes, schedule),
             events: vec![Vec::new(); values],
             tracked,
             results,
@@ -113,38 +91,14 @@ impl<'t, 'g> State<'t, 'g> {
             done: Vec::new(),
             journal: Vec::new(),
         };
-        let mut first = vec![true; nodes];
-        for &node in &schedule.runs {
-            let run =
-                if std::mem::replace(&mut first[node as usize], false) { node } else { state.name(node) };
-            state.seq.push(run);
-        }
-        state.seq.push(narrow(nodes));
-        // From the end: the block of a later run is that of the first run after it.
-        let mut block = state.begins.len() - 1;
-        for at in (0..state.seq.len()).rev() {
-            let run = state.seq[at];
-            if run as usize <= nodes {
-                block = run as usize >> BLOCK;
-            }
-            state.pos[run as usize].0 = narrow(block);
-            state.begins[block] = narrow(at);
-        }
-        for at in 0..state.seq.len() {
-            let (block, place) = &mut state.pos[state.seq[at] as usize];
-            *place = narrow(at) - state.begins[*block as usize];
-        }
-        for at in 0..state.seq.len() {
-            let run = state.seq[at];
-            let node = state.node[run as usize];
-            for index in 0..state.operand_count(node) {
-                let value = state.operand(node, index);
-                if state.tracked[value as usize] {
-                    state.events[value as usize].push(run);
-                }
+        for at in 0..state.runs.len() {
+            let run = state.runs.at(at);
+            state.note(state.runs.node(run));
+            for &value in &state.values {
+                state.events[value as usize].push(run);
             }
         }
-        state.mem = vec![task.snapshots - limit; state.seq.len()];
+        state.mem = vec![task.snapshots - limit; state.runs.len()];
         for value in 0..values {
             let mut stays = Vec::new();
             state.stays(narrow(value), &mut stays);
@@ -152,8 +106,8 @@ impl<'t, 'g> State<'t, 'g> {
                 state.add(from, to, task.size[value]);
             }
         }
-        for at in 0..state.seq.len() {
-            let run = state.seq[at];
+        for at in 0..state.runs.len() {
+            let run = state.runs.at(at);
             let more = state.scratch(run) - state.taken(run);
             state.mem[at] += more;
         }
@@ -177,12 +131,11 @@ impl<'t, 'g> State<'t, 'g> {
     pub(super) fn take_back(&mut self, kept: usize) {
         while self.done.len() > kept {
             let Some(Done { run, node, inserted, position, steps, over }) = self.done.pop() else { return };
+            self.note(node);
             if inserted {
                 self.unlist(run);
-                self.cost -= self.task.cost_again[node as usize];
             } else {
                 self.list(node, position);
-                self.cost += self.task.cost_again[node as usize];
             }
             for step in self.journal.drain(steps..).rev() {
                 match step {
@@ -201,46 +154,8 @@ impl<'t, 'g> State<'t, 'g> {
         }
     }
 
-    fn name(&mut self, node: u32) -> RunId {
-        let run = match self.unused.pop() {
-            Some(run) => run,
-            None => {
-                self.node.push(node);
-                self.pos.push((0, 0));
-                self.slot.push(NONE);
-                narrow(self.node.len() - 1)
-            }
-        };
-        self.node[run as usize] = node;
-        self.slot[run as usize] = narrow(self.extra.len());
-        self.extra.push(run);
-        run
-    }
-
-    pub(super) fn schedule(&self) -> Schedule {
-        let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run as usize]);
-        Schedule { runs: runs.collect() }
-    }
-
-    pub(super) fn position(&self, run: RunId) -> usize {
-        let (block, place) = self.pos[run as usize];
-        self.begins[block as usize] as usize + place as usize
-    }
-
-    pub(super) fn node_of(&self, run: RunId) -> u32 {
-        self.node[run as usize]
-    }
-
     pub(super) fn events(&self, value: u32) -> &[RunId] {
         &self.events[value as usize]
-    }
-
-    pub(super) fn is_extra(&self, run: RunId) -> bool {
-        self.slot[run as usize] != NONE
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.seq.len()
     }
 
     pub(super) fn is_over(&self, position: usize) -> bool {
@@ -249,12 +164,12 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Whether `run` defines `value`, else it reads it.
     pub(super) fn defines(&self, run: RunId, value: u32) -> bool {
-        self.node[run as usize] == self.task.maker[value as usize]
+        self.runs.node(run) == self.task.maker[value as usize]
     }
 
     /// Index in `events(value)` of the first event at or after `position`.
     pub(super) fn event_at(&self, value: u32, position: usize) -> usize {
-        self.events[value as usize].partition_point(|&run| self.position(run) < position)
+        self.events[value as usize].partition_point(|&run| self.runs.position(run) < position)
     }
 
     fn operand_count(&self, node: u32) -> usize {
@@ -273,18 +188,18 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     fn scratch(&self, run: RunId) -> i64 {
-        let node = self.node[run as usize];
-        if node as usize == self.task.nodes() { 0 } else { self.task.work_of(node, !self.is_extra(run)) }
+        let node = self.runs.node(run);
+        if node as usize == self.task.nodes() { 0 } else { self.task.work_of(node, !self.runs.is_extra(run)) }
     }
 
     /// Bytes that the outputs of `run` take over.
     fn taken(&self, run: RunId) -> i64 {
-        let node = self.node[run as usize] as usize;
+        let node = self.runs.node(run) as usize;
         if node == self.task.nodes() {
             return 0;
         }
         self.task.taken(node, |value| {
-            let at = self.event_at(value, self.position(run)) + 1;
+            let at = self.event_at(value, self.runs.position(run)) + 1;
             let events = self.events(value);
             events.get(at).is_none_or(|&next| self.defines(next, value))
         })
@@ -312,7 +227,7 @@ impl<'t, 'g> State<'t, 'g> {
         let mut stay = (self.task.maker[at] == NONE).then_some((0, 0));
         let mut right = true;
         for &run in &self.events[at] {
-            let now = self.position(run);
+            let now = self.runs.position(run);
             if self.defines(run, value) {
                 stays.extend(stay);
                 stay = Some((now, now));
@@ -320,7 +235,7 @@ impl<'t, 'g> State<'t, 'g> {
             }
             right &= stay.is_some();
             let from = stay.map_or(now, |(from, _)| from);
-            if self.node[run as usize] == eater {
+            if self.runs.node(run) == eater {
                 stays.push((from, now));
                 stay = None;
             } else {
@@ -332,22 +247,27 @@ impl<'t, 'g> State<'t, 'g> {
         right
     }
 
-    /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
-    /// takeovers may change in `takers`; what those take over is put back.
-    fn lift(&mut self, node: u32) {
+    /// Notes the operands of `node` in `values`.
+    fn note(&mut self, node: u32) {
         self.values.clear();
-        self.takers.clear();
         for at in 0..self.operand_count(node) {
             let value = self.operand(node, at);
             if self.tracked[value as usize] {
                 self.values.push(value);
             }
         }
+    }
+
+    /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
+    /// takeovers may change in `takers`; what those take over is put back.
+    fn lift(&mut self, node: u32) {
+        self.note(node);
+        self.takers.clear();
         for at in 0..self.values.len() {
             let value = self.values[at];
             for index in 0..self.events[value as usize].len() {
                 let run = self.events[value as usize][index];
-                let node = self.node[run as usize] as usize;
+                let node = self.runs.node(run) as usize;
                 let may = |take: &super::task::Take| !take.must && take.input == value;
                 if node < self.task.nodes() && self.task.takes.row(node).iter().any(may) {
                     self.takers.push(run);
@@ -358,7 +278,7 @@ impl<'t, 'g> State<'t, 'g> {
         self.takers.dedup();
         for at in 0..self.takers.len() {
             let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
-            self.add(self.position(run), self.position(run), taken);
+            self.add(self.runs.position(run), self.runs.position(run), taken);
         }
         let (mut before, mut counts) = (std::mem::take(&mut self.before), std::mem::take(&mut self.counts));
         before.clear();
@@ -387,7 +307,7 @@ impl<'t, 'g> State<'t, 'g> {
         (self.before, self.after, self.edges) = (before, after, edges);
         for at in 0..self.takers.len() {
             let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
-            self.add(self.position(run), self.position(run), -taken);
+            self.add(self.runs.position(run), self.runs.position(run), -taken);
         }
         right
     }
@@ -420,7 +340,7 @@ impl<'t, 'g> State<'t, 'g> {
     /// Whether a later run of `node` may stand before `position` as far as what is mutated for good goes.
     pub(super) fn in_time(&self, node: u32, position: usize) -> bool {
         let deadline = self.task.deadline[node as usize];
-        deadline == NONE || position <= self.position(deadline)
+        deadline == NONE || position <= self.runs.position(deadline)
     }
 
     /// Inserts a run of `node` before `position`. The second says whether every read still finds its value;
@@ -429,9 +349,9 @@ impl<'t, 'g> State<'t, 'g> {
         let (steps, over) = (self.journal.len(), self.over);
         self.lift(node);
         // What is live across the gap.
-        let next = self.seq[position];
+        let next = self.runs.at(position);
         let mut live = self.mem[position] - self.scratch(next);
-        let next_node = self.node[next as usize];
+        let next_node = self.runs.node(next);
         if (next_node as usize) < self.task.nodes() {
             for &value in self.task.writes.row(next_node as usize) {
                 live -= self.task.size[value as usize];
@@ -454,7 +374,6 @@ impl<'t, 'g> State<'t, 'g> {
         self.mem.insert(position, live);
         self.journal.push(Step::Opened(position));
         self.over += live.max(0);
-        self.cost += self.task.cost_again[node as usize];
         let right = self.settle();
         let own = self.scratch(run) - if self.takers.contains(&run) { 0 } else { self.taken(run) };
         self.add(position, position, own);
@@ -464,7 +383,7 @@ impl<'t, 'g> State<'t, 'g> {
     /// Removes a run that is not a first one; whether every read still finds its value. Returns to the same
     /// state if it is inserted at the same position.
     pub(super) fn remove(&mut self, run: RunId) -> bool {
-        let (node, position) = (self.node[run as usize], self.position(run));
+        let (node, position) = (self.runs.node(run), self.runs.position(run));
         let (steps, over) = (self.journal.len(), self.over);
         self.done.push(Done { run, node, inserted: false, position, steps, over });
         let own = self.scratch(run) - self.taken(run);
@@ -486,65 +405,31 @@ impl<'t, 'g> State<'t, 'g> {
         self.journal.push(Step::Closed(position, held));
         self.over -= held.max(0);
         self.unlist(run);
-        self.cost -= self.task.cost_again[node as usize];
         self.settle()
     }
 
-    /// Names a run of `node` and enters it before `position`, everywhere but in the profile.
+    /// Enters a run of `node`, whose operands are in `values`, before `position`, everywhere but in the profile.
     fn list(&mut self, node: u32, position: usize) -> RunId {
-        let run = self.name(node);
-        let (block, _) = self.pos[self.seq[position] as usize];
-        self.pos[run as usize].0 = block;
-        self.seq.insert(position, run);
-        for begin in &mut self.begins[block as usize + 1..] {
-            *begin += 1;
+        let run = self.runs.insert(node, position);
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            let index = self.event_at(value, position);
+            self.events[value as usize].insert(index, run);
         }
-        self.renumber(block, position);
-        for at in 0..self.operand_count(node) {
-            let value = self.operand(node, at);
-            if self.tracked[value as usize] {
-                let index = self.event_at(value, position);
-                self.events[value as usize].insert(index, run);
-            }
-        }
+        self.cost += self.task.cost_again[node as usize];
         run
     }
 
-    /// The opposite: its name is free for another.
+    /// The opposite.
     fn unlist(&mut self, run: RunId) {
-        let (node, position) = (self.node[run as usize], self.position(run));
-        for at in 0..self.operand_count(node) {
-            let value = self.operand(node, at);
-            if self.tracked[value as usize] {
-                let index = self.event_at(value, position);
-                self.events[value as usize].remove(index);
-            }
+        let position = self.runs.position(run);
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            let index = self.event_at(value, position);
+            self.events[value as usize].remove(index);
         }
-        let (block, _) = self.pos[run as usize];
-        self.seq.remove(position);
-        for begin in &mut self.begins[block as usize + 1..] {
-            *begin -= 1;
-        }
-        self.renumber(block, position);
-        let slot = self.slot[run as usize] as usize;
-        self.extra.swap_remove(slot);
-        if let Some(&moved) = self.extra.get(slot) {
-            self.slot[moved as usize] = narrow(slot);
-        }
-        self.slot[run as usize] = NONE;
-        self.unused.push(run);
-    }
-
-    /// Gives the runs of `block` from `position` on their places.
-    fn renumber(&mut self, block: u32, position: usize) {
-        let begin = self.begins[block as usize] as usize;
-        for (at, &run) in self.seq.iter().enumerate().skip(position) {
-            let pos = &mut self.pos[run as usize];
-            if pos.0 != block {
-                break;
-            }
-            pos.1 = narrow(at - begin);
-        }
+        self.cost -= self.task.cost_again[self.runs.node(run) as usize];
+        self.runs.remove(run);
     }
 }
 
@@ -582,7 +467,7 @@ mod tests {
             let mut random = Random::new(seed);
             for _ in 0..60 {
                 state.begin();
-                let before = (state.mem.clone(), state.over, state.cost, state.schedule());
+                let before = (state.mem.clone(), state.over, state.cost, state.runs.schedule());
                 let mut right = true;
                 for _ in 0..=random.below(3) {
                     right = right && step(&mut state, &again, &mut random);
@@ -591,10 +476,10 @@ mod tests {
                     // Some of it first.
                     state.take_back(random.below(state.done().len() + 1));
                     state.take_back(0);
-                    assert_eq!(before, (state.mem.clone(), state.over, state.cost, state.schedule()));
+                    assert_eq!(before, (state.mem.clone(), state.over, state.cost, state.runs.schedule()));
                 }
-                assert!(state.seq.iter().enumerate().all(|(at, &run)| state.position(run) == at));
-                let Some(new) = State::new(&task, &state.schedule(), limit) else {
+                assert!((0..state.runs.len()).all(|at| state.runs.position(state.runs.at(at)) == at));
+                let Some(new) = State::new(&task, &state.runs.schedule(), limit) else {
                     panic!("seed {seed}: no schedule after a change that was right");
                 };
                 assert_eq!((&state.mem, state.over), (&new.mem, new.over), "seed {seed}");
@@ -606,13 +491,13 @@ mod tests {
 
     /// Inserts or removes a run at random; whether every read still finds its value.
     fn step(state: &mut State<'_, '_>, again: &[u32], random: &mut Random) -> bool {
-        let extras = state.extra.len();
+        let extras = state.runs.extra().len();
         if extras > 0 && random.below(3) == 0 {
-            return state.remove(state.extra[random.below(extras)]);
+            return state.remove(state.runs.extra()[random.below(extras)]);
         }
         let Some(&node) = again.get(random.below(again.len())) else { return true };
-        let from = state.position(node) + 1;
-        let position = from + random.below(state.len() - from);
+        let from = state.runs.position(node) + 1;
+        let position = from + random.below(state.runs.len() - from);
         !state.in_time(node, position) || state.insert(node, position).1
     }
 
