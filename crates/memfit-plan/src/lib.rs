@@ -1,7 +1,7 @@
 //! The strategies: every way memfit knows to order ops, to run some again, and to place buffers.
 //!
 //! One file is one strategy, and one line of a table makes it known everywhere: the command line, the manual,
-//! the tests and the hammer read [`order::ORDERS`], [`recompute::RECOMPUTES`] and [`place::PLACERS`]. A
+//! the tests and the hammer read [`order::ORDERS`], [`schedule::recompute::RECOMPUTES`] and [`place::PLACERS`]. A
 //! strategy never imports a sibling strategy; composing them is the pipeline's work. What a strategy returns
 //! is a claim: this crate does not import the judge.
 
@@ -9,7 +9,7 @@ pub mod dependencies;
 pub mod liveness;
 pub mod order;
 pub mod place;
-pub mod recompute;
+pub mod schedule;
 
 use memfit_ir::{Bytes, Device};
 

@@ -11,7 +11,8 @@ use memfit_plan::dependencies::Dependencies;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::recompute::{RECOMPUTES, Recompute, Schedule, Task, early, fit};
+use memfit_plan::schedule::recompute::{RECOMPUTES, Recompute};
+use memfit_plan::schedule::{Schedule, Task, early, fit};
 use memfit_testkit::bytes::{Truth, check};
 use memfit_verify::verify;
 

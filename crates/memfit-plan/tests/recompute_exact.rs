@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memfit_ir::{Bytes, Graph, GraphBuilder, InPlace, Nanos, OpId, OpSpec, ValueId, ValueSpec};
 use memfit_plan::Context;
-use memfit_plan::recompute::{self, Schedule, Task};
+use memfit_plan::schedule::{Schedule, Task, recompute};
 use order_graphs::Random;
 
 /// Ops with one output each and up to three inputs.

@@ -13,7 +13,7 @@ use memfit_ir::{
 };
 use memfit_plan::Context;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::recompute::{self, Task, fit};
+use memfit_plan::schedule::{Task, fit, recompute};
 use memfit_verify::verify;
 
 /// One of Checkmate's networks, or nothing, loudly.

@@ -8,7 +8,7 @@ use memfit_ir::{Bytes, Graph};
 use memfit_plan::Info;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
-use memfit_plan::recompute::RECOMPUTES;
+use memfit_plan::schedule::recompute::RECOMPUTES;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
 

@@ -10,7 +10,8 @@ use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::recompute::{self, RECOMPUTES, Recompute, Task};
+use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
+use memfit_plan::schedule::{self, Task};
 use memfit_verify::{Verified, verify};
 
 use crate::failure::Infeasible;
@@ -298,7 +299,7 @@ impl Planner<'_> {
             let placed = self.place(program.clone(), budget).ok()?;
             Some((placed.needs, placed))
         };
-        match recompute::fit(strategy, &task, budget, &context, place) {
+        match schedule::fit(strategy, &task, budget, &context, place) {
             Ok(fit) => Ok(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed }),
             Err(infeasible) => Err(infeasible.needed),
         }

@@ -3,7 +3,7 @@
 use memfit_ir::Graph;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
-use memfit_plan::recompute::RECOMPUTES;
+use memfit_plan::schedule::recompute::RECOMPUTES;
 
 use crate::{Budget, Failure, Goal, Summary, Tools, plan};
 

@@ -1,85 +1,8 @@
-//! Recomputation: which ops run again so that their outputs need not be kept.
-//!
-//! A strategy turns a [`Task`] (a graph with a fixed order of first runs) into a [`Front`] of schedules, each
-//! with its live peak and its time. [`fit()`] takes from it the fastest that can also be *placed* within the
-//! budget, and returns its program.
-
-mod best;
-mod bound;
-mod chain;
-mod checkmate;
-mod chen;
-mod climb;
-mod dtr;
-mod fit;
-mod greedy;
-mod interval;
-mod kusumoto;
-mod ladder;
-mod lower;
-mod model;
-mod rebuild;
-mod runs;
-mod schedule;
-mod search;
-mod state;
-mod sublinear;
-mod task;
-
-pub use best::Best;
-pub use chain::Chain;
-pub use checkmate::{Checkmate, CheckmateLp};
-pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
-pub use dtr::Dtr;
-pub use fit::{Rewritten, fit};
-pub use interval::Interval;
-pub use kusumoto::Kusumoto;
-pub use schedule::{Cost, Schedule};
-pub use sublinear::Sublinear;
-pub use task::{Task, early};
+//! Schedules of which none is both slower and larger than another, and what is said where there is none.
 
 use memfit_ir::{Bytes, Nanos, OpId};
 
-use crate::{Context, Info};
-
-/// Trades time for memory: ops run again so that their outputs need not be kept.
-pub trait Recompute: Sync {
-    /// What people are told about this strategy.
-    fn info(&self) -> Info;
-
-    /// Schedules whose live peak is at most `budget`: at least one.
-    ///
-    /// What comes back for a larger budget is never slower than what comes back for a smaller one, unless the
-    /// file of the strategy says otherwise.
-    ///
-    /// # Errors
-    ///
-    /// [`Infeasible`] if this strategy finds none.
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible>;
-}
-
-/// Every strategy; the last one is the default. This order is the order of the manual.
-pub const RECOMPUTES: &[&dyn Recompute] = &[
-    &ChenSqrt,
-    &ChenGreedy,
-    &ChenRecursive,
-    &Kusumoto,
-    &Chain,
-    &Sublinear::DEFAULT,
-    &Dtr::DTR,
-    &Dtr::MSPS,
-    &Dtr::NEXT_USE,
-    &Interval::DEFAULT,
-    &CheckmateLp,
-    &Checkmate,
-    &Best,
-];
-
-/// The strategy called `name`.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static dyn Recompute> {
-    RECOMPUTES.iter().copied().find(|strategy| strategy.info().name == name)
-}
+use super::{Cost, Schedule, Task};
 
 /// A schedule and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +66,12 @@ impl Front {
     /// # Errors
     ///
     /// [`Infeasible`] if nothing is left.
-    fn within(mut self, task: &Task<'_>, budget: Bytes, extra: Nanos) -> Result<Front, Infeasible> {
+    pub(super) fn within(
+        mut self,
+        task: &Task<'_>,
+        budget: Bytes,
+        extra: Nanos,
+    ) -> Result<Front, Infeasible> {
         let least = self.points.last().map(|point| point.cost.peak);
         self.points.retain(|point| point.cost.peak <= budget);
         let Some(first) = self.points.first() else { return Err(Infeasible::new(task, budget, least)) };
@@ -154,7 +82,7 @@ impl Front {
 }
 
 impl Infeasible {
-    fn new(task: &Task<'_>, budget: Bytes, least: Option<Bytes>) -> Infeasible {
+    pub(super) fn new(task: &Task<'_>, budget: Bytes, least: Option<Bytes>) -> Infeasible {
         let (floor, witness) = task.floor();
         let proved = budget < floor;
         Infeasible { needed: least.unwrap_or(floor), proved, witness, why: None }

@@ -437,7 +437,7 @@ impl<'t, 'g> State<'t, 'g> {
 mod tests {
     use memfit_ir::{Bytes, Device, InPlace, OpId};
 
-    use super::super::search::Random;
+    use super::super::random::Random;
     use super::*;
     use crate::Context;
 

@@ -2,7 +2,8 @@
 
 use memfit_ir::{Bytes, Nanos, Program};
 
-use super::{Cost, Infeasible, Recompute, Task};
+use super::recompute::Recompute;
+use super::{Cost, Infeasible, Task};
 use crate::Context;
 
 /// A program within a budget, and what the caller's placer made of it.

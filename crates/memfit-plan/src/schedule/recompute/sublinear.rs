@@ -9,8 +9,8 @@
 
 use memfit_ir::{Bytes, Nanos};
 
+use super::random::Random;
 use super::rebuild::{segmented, turn};
-use super::search::Random;
 use super::{Front, Infeasible, Recompute, Schedule, Task};
 use crate::{Context, Info};
 
