@@ -304,6 +304,24 @@ impl Graph {
         self.values[value.index()].result
     }
 
+    /// By value: whether it is a version of a storage that is a source and ends in a result, so that its bytes are there
+    /// before the first step and after the last. Time O(values + pairs).
+    #[must_use]
+    pub fn lasting(&self) -> Vec<bool> {
+        let source = |value: ValueId| self.value(value).producer.is_none().then_some(value.index());
+        let mut root: Vec<Option<usize>> = self.value_ids().map(source).collect();
+        for id in self.op_ids() {
+            for pair in self.op(id).reuses.iter().filter(|pair| pair.must) {
+                root[pair.output.index()] = root[pair.input.index()];
+            }
+        }
+        let mut ends = vec![false; root.len()];
+        for root in self.results().iter().filter_map(|value| root[value.index()]) {
+            ends[root] = true;
+        }
+        root.iter().map(|root| root.is_some_and(|root| ends[root])).collect()
+    }
+
     /// The op named `id`, which must be one of this graph's.
     #[must_use]
     pub fn op(&self, id: OpId) -> Op<'_> {

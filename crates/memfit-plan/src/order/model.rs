@@ -96,7 +96,7 @@ impl Model {
         let end = (0..size.len()).filter(|&v| kept[v]).map(|v| size[v]).sum();
         let steps = graph.op_count() > 0 || (0..size.len()).any(|v| source[v] && !stays(v));
         let deps = Dependencies::of(graph);
-        let permanent = permanent(graph, &kept);
+        let permanent = graph.lasting();
         Model {
             deps,
             size,
@@ -164,24 +164,6 @@ impl Model {
     pub fn lower_bound(&self) -> Bytes {
         bytes(super::bound::of(self))
     }
-}
-
-/// By value: whether it is a version of a storage that is a source and ends in a result.
-fn permanent(graph: &Graph, kept: &[bool]) -> Vec<bool> {
-    let source = |value: ValueId| graph.value(value).producer.is_none().then_some(value.0);
-    let mut root: Vec<Option<u32>> = graph.value_ids().map(source).collect();
-    for id in graph.op_ids() {
-        for pair in graph.op(id).reuses.iter().filter(|pair| pair.must) {
-            root[pair.output.index()] = root[pair.input.index()];
-        }
-    }
-    let mut ends = vec![false; kept.len()];
-    for (value, root) in root.iter().enumerate() {
-        if let Some(root) = root.filter(|_| kept[value]) {
-            ends[root as usize] = true;
-        }
-    }
-    root.iter().map(|root| root.is_some_and(|root| ends[root as usize])).collect()
 }
 
 /// An index that is known to be in range of a graph's ids.

@@ -43,7 +43,7 @@ impl<'t, 'g> Lowering<'t, 'g> {
             self.holder[value.index()] = Some(buffer);
         }
         for value in 0..self.holder.len() {
-            if task.readers.row(value).is_empty() && !task.kept[value] {
+            if task.readers.row(value).is_empty() && !task.live_out[value] {
                 self.free(value);
             }
         }
@@ -81,7 +81,7 @@ impl<'t, 'g> Lowering<'t, 'g> {
         let reads = op.reads.iter().map(|value| find(value.0).or(self.holder[value.index()]));
         let reads: Vec<BufferId> = reads.collect::<Option<_>>()?;
         let mut over: Vec<(u32, u32)> = Vec::new();
-        task.each_taken(at, |value| dying.contains(&value), |take| over.push((take.output, take.input)));
+        task.each_reuse(at, |value| dying.contains(&value), |pair| over.push((pair.output.0, pair.input.0)));
         let mut writes = Vec::with_capacity(op.writes.len());
         let mut aside: Vec<BufferId> = Vec::new();
         for &value in op.writes {

@@ -57,12 +57,12 @@ impl Schedule {
             if node == next {
                 next += 1;
                 time = time.checked_add(task.cost[at])?;
-            } else if node > next || !task.repeats[at] {
+            } else if node > next || !task.recomputable[at] {
                 return None;
             } else {
-                time = time.checked_add(task.cost_again[at])?;
+                time = time.checked_add(task.later_cost[at])?;
                 if !std::mem::replace(&mut again[at], true) {
-                    time = time.checked_add(task.cost_again[at] - task.cost[at])?; // Taking the snapshot.
+                    time = time.checked_add(task.later_cost[at] - task.cost[at])?; // Taking the snapshot.
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Schedule {
         let mut peak = 0;
         self.backward(task, |_, mem, _| peak = peak.max(mem))?;
         let unused = |value: usize| {
-            task.maker[value] == NONE && !task.kept[value] && task.readers.row(value).is_empty()
+            task.producer[value] == NONE && !task.live_out[value] && task.readers.row(value).is_empty()
         };
         if self.runs.is_empty() && !(0..task.size.len()).any(unused) {
             return Some(Cost { peak: Bytes::ZERO, time: Nanos(time) }); // A program without steps.
@@ -85,7 +85,7 @@ impl Schedule {
     /// meanwhile (without the constant), and the table of values that are needed after it; operands of the
     /// run are in the table as they are *after* the run. `None` if a read finds nothing.
     fn backward(&self, task: &Task<'_>, mut visit: impl FnMut(usize, i64, &[bool])) -> Option<()> {
-        let mut needed = task.kept.clone();
+        let mut needed = task.live_out.clone();
         let mut live: i64 = (0..needed.len()).filter(|&value| needed[value]).map(|v| task.size[v]).sum();
         let mut left = vec![0u32; task.nodes()];
         for &node in &self.runs {
@@ -100,7 +100,7 @@ impl Schedule {
                 live += task.snapshot[node]; // Up to its last later run.
             }
             let taken = task.taken(node, |value| !needed[value as usize]);
-            let (mut mem, mut before) = (live + task.work_of(id, first) - taken, live);
+            let (mut mem, mut before) = (live + task.workspace_of(id, first) - taken, live);
             for &value in task.writes_of(id, first) {
                 let size = task.size[value as usize];
                 if needed[value as usize] { before -= size } else { mem += size }
@@ -109,7 +109,7 @@ impl Schedule {
                 if !needed[value as usize] {
                     mem += task.size[value as usize];
                     before += task.size[value as usize];
-                } else if task.eater[value as usize] == id {
+                } else if task.mutator[value as usize] == id {
                     return None; // Read after it was mutated.
                 }
             }
@@ -125,7 +125,7 @@ impl Schedule {
                 live -= task.snapshot[node];
             }
         }
-        let missing = (0..needed.len()).any(|value| needed[value] && task.maker[value] != NONE);
+        let missing = (0..needed.len()).any(|value| needed[value] && task.producer[value] != NONE);
         (!missing).then_some(())
     }
 

@@ -8,6 +8,8 @@
 //! removing a run takes O(its operands' uses + positions by which their stays change). Most changes are taken back: a
 //! journal says what was added to the profile, so that nothing is worked out twice.
 
+use memfit_ir::Reuse;
+
 use super::runs::{RunId, Runs};
 use super::task::{NONE, narrow};
 use super::{Schedule, Task};
@@ -66,13 +68,13 @@ impl<'t, 'g> State<'t, 'g> {
     pub(super) fn new(task: &'t Task<'g>, schedule: &Schedule, limit: i64) -> Option<Self> {
         let cost = schedule.cost(task)?;
         let nodes = task.nodes();
-        let most: i64 = task.size.iter().chain(&task.work).try_fold(0i64, |a, &b| a.checked_add(b))?;
+        let most: i64 = task.size.iter().chain(&task.workspace).try_fold(0i64, |a, &b| a.checked_add(b))?;
         most.checked_mul(i64::try_from(nodes + 1).ok()?.checked_mul(64)?)?;
         let values = task.size.len();
         let tracked = (0..values)
-            .map(|v| task.size[v] > 0 || (task.eater[v] != NONE && task.again(narrow(v))))
+            .map(|v| task.size[v] > 0 || (task.mutator[v] != NONE && task.is_recomputable(narrow(v))))
             .collect::<Vec<bool>>();
-        let results = (0..values).filter(|&v| task.kept[v] && tracked[v]).map(narrow).collect();
+        let results = (0..values).filter(|&v| task.live_out[v] && tracked[v]).map(narrow).collect();
         let mut state = State {
             task,
             runs: Runs::new(nodes, schedule),
@@ -164,7 +166,7 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Whether `run` defines `value`, else it reads it.
     pub(super) fn defines(&self, run: RunId, value: u32) -> bool {
-        self.runs.node(run) == self.task.maker[value as usize]
+        self.runs.node(run) == self.task.producer[value as usize]
     }
 
     /// Index in `events(value)` of the first event at or after `position`.
@@ -189,7 +191,11 @@ impl<'t, 'g> State<'t, 'g> {
 
     fn scratch(&self, run: RunId) -> i64 {
         let node = self.runs.node(run);
-        if node as usize == self.task.nodes() { 0 } else { self.task.work_of(node, !self.runs.is_extra(run)) }
+        if node as usize == self.task.nodes() {
+            0
+        } else {
+            self.task.workspace_of(node, !self.runs.is_extra(run))
+        }
     }
 
     /// Bytes that the outputs of `run` take over.
@@ -223,8 +229,8 @@ impl<'t, 'g> State<'t, 'g> {
     /// every read finds it.
     fn stays(&self, value: u32, stays: &mut Vec<(usize, usize)>) -> bool {
         let at = value as usize;
-        let eater = self.task.eater[at];
-        let mut stay = (self.task.maker[at] == NONE).then_some((0, 0));
+        let mutator = self.task.mutator[at];
+        let mut stay = (self.task.producer[at] == NONE).then_some((0, 0));
         let mut right = true;
         for &run in &self.events[at] {
             let now = self.runs.position(run);
@@ -235,7 +241,7 @@ impl<'t, 'g> State<'t, 'g> {
             }
             right &= stay.is_some();
             let from = stay.map_or(now, |(from, _)| from);
-            if self.runs.node(run) == eater {
+            if self.runs.node(run) == mutator {
                 stays.push((from, now));
                 stay = None;
             } else {
@@ -268,8 +274,8 @@ impl<'t, 'g> State<'t, 'g> {
             for index in 0..self.events[value as usize].len() {
                 let run = self.events[value as usize][index];
                 let node = self.runs.node(run) as usize;
-                let may = |take: &super::task::Take| !take.must && take.input == value;
-                if node < self.task.nodes() && self.task.takes.row(node).iter().any(may) {
+                let may = |pair: &Reuse| !pair.must && pair.input.0 == value;
+                if node < self.task.nodes() && self.task.reuses.row(node).iter().any(may) {
                     self.takers.push(run);
                 }
             }
@@ -416,7 +422,7 @@ impl<'t, 'g> State<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value as usize].insert(index, run);
         }
-        self.cost += self.task.cost_again[node as usize];
+        self.cost += self.task.later_cost[node as usize];
         run
     }
 
@@ -428,7 +434,7 @@ impl<'t, 'g> State<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value as usize].remove(index);
         }
-        self.cost -= self.task.cost_again[self.runs.node(run) as usize];
+        self.cost -= self.task.later_cost[self.runs.node(run) as usize];
         self.runs.remove(run);
     }
 }
@@ -463,7 +469,7 @@ mod tests {
             let task = Task::new(&graph, &order, InPlace::May, true, &context);
             let limit = signed_half(&task);
             let Some(mut state) = State::new(&task, &Schedule::plain(&task), limit) else { continue };
-            let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.repeats[n]).map(narrow).collect();
+            let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.recomputable[n]).map(narrow).collect();
             let mut random = Random::new(seed);
             for _ in 0..60 {
                 state.begin();

@@ -1,7 +1,7 @@
-//! A graph in a fixed order of first runs, reduced to what recomputation needs: who makes and reads what, how
+//! A graph in a fixed order of first runs, reduced to what schedules need: who defines and reads what, how
 //! large, how long, and what may run again.
 
-use memfit_ir::{Bytes, Codec, Csr, Device, Effect, Graph, InPlace, Nanos, OpId, Program, ValueId};
+use memfit_ir::{Bytes, Codec, Csr, Device, Effect, Graph, InPlace, Nanos, OpId, Program, Reuse, ValueId};
 
 use crate::Context;
 use crate::liveness::Profile;
@@ -15,16 +15,8 @@ pub(super) const SNAPSHOT: Codec = Codec::Zvc;
 /// Snapshots are taken of storages that are at least this many times smaller than what the op makes.
 const SMALL: i64 = 16;
 
-/// No node: of values that nothing makes or eats.
+/// No node: of values that nothing defines or mutates.
 pub(super) const NONE: u32 = u32::MAX;
-
-/// An output that takes over an input's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Take {
-    pub(super) output: u32,
-    pub(super) input: u32,
-    pub(super) must: bool,
-}
 
 /// The question that every strategy of this family answers: which ops run again, and when.
 ///
@@ -42,36 +34,41 @@ pub struct Task<'g> {
     /// By node: run time in ns.
     pub(super) cost: Vec<u64>,
     /// By node: scratch bytes.
-    pub(super) work: Vec<i64>,
+    pub(super) workspace: Vec<i64>,
     /// By node: values read, each once.
     pub(super) reads: Csr<u32>,
     /// By node: values defined.
     pub(super) writes: Csr<u32>,
     /// By node: takeovers in the order in which they are tried, demanded ones first.
-    pub(super) takes: Csr<Take>,
+    pub(super) reuses: Csr<Reuse>,
     /// By node: what a run reads and defines that is not the first: without what comes from snapshots.
-    pub(super) reads_again: Csr<u32>,
-    pub(super) writes_again: Csr<u32>,
+    pub(super) later_reads: Csr<u32>,
+    pub(super) later_writes: Csr<u32>,
     /// By node: `(input, output)` of the persistent storages it mutates, if it may run again on snapshots.
     pub(super) snapped: Csr<(u32, u32)>,
     /// By node: bytes of its snapshots.
     pub(super) snapshot: Vec<i64>,
     /// By node: scratch bytes of a later run.
-    pub(super) work_again: Vec<i64>,
+    pub(super) later_workspace: Vec<i64>,
     /// By node: time of a later run, snapshots unpacked.
-    pub(super) cost_again: Vec<u64>,
+    pub(super) later_cost: Vec<u64>,
     /// Bytes of all snapshots that may be taken.
     pub(super) snapshots: i64,
     /// By node: whether it may run more than once.
-    pub(super) repeats: Vec<bool>,
-    /// By value: bytes; 0 for those in `constant`.
+    pub(super) recomputable: Vec<bool>,
+    /// By value: bytes that come and go with it; 0 where it is resident.
     pub(super) size: Vec<i64>,
+    /// By value: bytes, resident or not.
+    bytes: Vec<i64>,
+    /// By value: whether it is a version of a storage that is there for the whole step unless it is moved: `constant`
+    /// counts it.
+    resident: Vec<bool>,
     /// By value: the node that defines it.
-    pub(super) maker: Vec<u32>,
+    pub(super) producer: Vec<u32>,
     /// By value: whether it must be there at the end.
-    pub(super) kept: Vec<bool>,
+    pub(super) live_out: Vec<bool>,
     /// By value: the node that mutates it, after whose run it is gone.
-    pub(super) eater: Vec<u32>,
+    pub(super) mutator: Vec<u32>,
     /// By value: the nodes that read it, ascending.
     pub(super) readers: Csr<u32>,
     /// By node: it can't run again once this node has run, which mutates what it reads for good.
@@ -85,9 +82,10 @@ pub struct Task<'g> {
 }
 
 impl<'g> Task<'g> {
-    /// The task of running `graph` with first runs in `order`, a permutation of its ops that its dependencies
-    /// allow, with ops that give back more than they make brought forward ([`early`]). In-place pairs are taken up as `in_place` says; seeded ops run again only where the host
-    /// replays generator state. Costs and alignment come from the context's device.
+    /// The task of running `graph` with first runs in `order`, a permutation of its ops that its dependencies allow,
+    /// with ops that give back more than they make brought forward ([`early`]). In-place pairs are taken up as
+    /// `in_place` says; seeded ops run again only where the host replays generator state. Costs and alignment come
+    /// from the context's device.
     #[must_use]
     pub fn new(
         graph: &'g Graph,
@@ -97,156 +95,129 @@ impl<'g> Task<'g> {
         context: &Context<'_>,
     ) -> Task<'g> {
         let device = context.device;
-        let order = &early(graph, order, in_place, device.align);
-        let rounded = |bytes: Bytes| i64::try_from(bytes.round_up(device.align).0).unwrap_or(i64::MAX >> 1);
-        let mut node_of = vec![NONE; graph.op_count()];
-        for (node, op) in order.iter().enumerate() {
-            node_of[op.index()] = narrow(node);
-        }
-        let count = graph.value_count();
-        let lasting = lasting(graph);
-        let mut size: Vec<i64> = graph.value_ids().map(|value| rounded(graph.value(value).size)).collect();
-        let is_source = |value: ValueId| graph.value(value).producer.is_none();
+        let order = early(graph, order, in_place, device.align);
+        let resident = graph.lasting();
+        let Operands { reads, writes, reuses, readers, mutator } =
+            Operands::of(graph, &order, in_place, &resident);
+        let rounded = |bytes: Bytes| signed(bytes.round_up(device.align));
+        let bytes: Vec<i64> = graph.value_ids().map(|value| rounded(graph.value(value).size)).collect();
         let (mut constant, mut sources) = (0i64, 0i64);
-        for value in graph.value_ids() {
-            if is_source(value) {
-                let total = if lasting[value.index()] { &mut constant } else { &mut sources };
-                *total += size[value.index()];
-            }
+        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
+            let total = if resident[value.index()] { &mut constant } else { &mut sources };
+            *total += bytes[value.index()];
         }
-        let maker: Vec<u32> = graph
-            .value_ids()
-            .map(|value| graph.value(value).producer.map_or(NONE, |op| node_of[op.index()]))
-            .collect();
-        let (mut reads, mut writes, mut takes) = (Csr::default(), Csr::default(), Csr::default());
-        let mut eater = vec![NONE; count];
-        let mut pairs: Vec<(usize, u32)> = Vec::new();
-        let mut seen = vec![NONE; count];
-        for (node, &id) in order.iter().enumerate() {
-            let op = graph.op(id);
-            let node = narrow(node);
-            let from = pairs.len();
-            let fresh = |value: &&ValueId| std::mem::replace(&mut seen[value.index()], node) != node;
-            pairs.extend(op.reads.iter().filter(fresh).map(|value| (value.index(), node)));
-            reads.push(pairs[from..].iter().map(|&(value, _)| narrow(value)));
-            writes.push(op.writes.iter().map(|value| value.0));
-            let must = op.reuses.iter().filter(|pair| pair.must);
-            let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
-            let forced = |output| op.reuses.iter().any(|pair| pair.must && pair.output == output);
-            for pair in must.clone() {
-                eater[pair.input.index()] = node;
-            }
-            let must = must.map(|pair| Take { output: pair.output.0, input: pair.input.0, must: true });
-            let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
-            let may =
-                outputs.flat_map(|&output| {
-                    let pairs = op.reuses.iter().filter(move |pair| pair.output == output);
-                    pairs
-                        .filter(|pair| !demanded(pair.input) && !lasting[pair.input.index()])
-                        .map(|pair| Take { output: pair.output.0, input: pair.input.0, must: false })
-                });
-            takes.push(must.chain(may));
-        }
-        for value in (0..count).filter(|&value| lasting[value]) {
-            size[value] = 0;
-        }
+        let size = bytes.iter().zip(&resident).map(|(&bytes, &resident)| if resident { 0 } else { bytes });
         let costs = Costs::of(graph, device);
         let cost: Vec<u64> = order.iter().map(|&op| costs.time(op).0).collect();
-        let work: Vec<i64> = order.iter().map(|&op| rounded(graph.op(op).workspace)).collect();
+        let workspace: Vec<i64> = order.iter().map(|&op| rounded(graph.op(op).workspace)).collect();
         let mut task = Task {
             graph,
-            order: order.to_vec(),
-            cost_again: cost.clone(),
+            later_cost: cost.clone(),
             cost,
-            work_again: work.clone(),
-            work,
-            reads_again: Csr::default(),
-            writes_again: Csr::default(),
+            later_workspace: workspace.clone(),
+            workspace,
+            later_reads: Csr::default(),
+            later_writes: Csr::default(),
             snapped: Csr::default(),
             snapshot: vec![0; order.len()],
             snapshots: 0,
-            readers: Csr::from_pairs(count, pairs.iter().copied()),
+            producer: producers(graph, &order),
             reads,
             writes,
-            takes,
-            repeats: Vec::new(),
-            size,
-            maker,
-            kept: graph.value_ids().map(|value| graph.is_result(value)).collect(),
-            eater,
+            reuses,
+            readers,
+            mutator,
+            recomputable: Vec::new(),
+            size: size.collect(),
+            bytes,
+            resident,
+            live_out: graph.value_ids().map(|value| graph.is_result(value)).collect(),
             deadline: Vec::new(),
             constant,
             sources,
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
+            order,
         };
-        task.find_repeatable(replays_random, &lasting, device);
+        for node in 0..task.nodes() {
+            task.find_later_runs(node, replays_random, device);
+        }
         task
     }
 
-    /// Fills `repeats`, `deadline` and all about snapshots.
-    fn find_repeatable(&mut self, replays_random: bool, lasting: &[bool], device: &Device) {
+    /// Appends to the tables what a later run of `node` is: whether there may be one, until when, and on what
+    /// snapshots.
+    fn find_later_runs(&mut self, node: usize, replays_random: bool, device: &Device) {
         let graph = self.graph;
-        let rounded = |bytes: Bytes| signed(bytes.round_up(device.align));
-        let size = |value: u32| graph.value(ValueId(value)).size;
-        for node in 0..self.order.len() {
-            let effect = graph.op(self.order[node]).effect;
-            let mut repeats = match effect {
-                Effect::Pure => true,
-                Effect::Seeded => replays_random,
-                Effect::Once | Effect::Collective => false,
-            };
-            // Persistent storages that it mutates: small ones can be kept as they were.
-            let must = self.takes.row(node).iter().filter(|take| take.must && lasting[take.output as usize]);
-            let mut snapped: Vec<(u32, u32)> = must.map(|take| (take.input, take.output)).collect();
-            let held = |value: u32| rounded(SNAPSHOT.bound(size(value)));
-            let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
-            let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();
-            if !repeats || snapped.is_empty() || snapshot > made / SMALL {
-                repeats &= snapped.is_empty();
-                snapped.clear();
-            } else {
-                let moved = |value: u32| size(value).0 + SNAPSHOT.bound(size(value)).0;
-                let rate = device.bandwidth * device.efficiency.1;
-                for &(input, _) in &snapped {
-                    let time = Nanos::from_secs_f64(moved(input) as f64 / rate).max(device.launch);
-                    self.work_again[node] += rounded(size(input));
-                    self.cost_again[node] = self.cost_again[node].saturating_add(time.0.min(1 << 40));
-                }
-                self.snapshot[node] = snapshot;
-                self.snapshots += snapshot;
+        let mut recomputable = match graph.op(self.order[node]).effect {
+            Effect::Pure => true,
+            Effect::Seeded => replays_random,
+            Effect::Once | Effect::Collective => false,
+        };
+        // Persistent storages that it mutates: small ones can be kept as they were.
+        let must =
+            self.reuses.row(node).iter().filter(|pair| pair.must && self.resident[pair.output.index()]);
+        let mut snapped: Vec<(u32, u32)> = must.map(|pair| (pair.input.0, pair.output.0)).collect();
+        let packed = |value: u32| SNAPSHOT.bound(graph.value(ValueId(value)).size);
+        let held = |value: u32| signed(packed(value).round_up(device.align));
+        let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
+        let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();
+        if !recomputable || snapped.is_empty() || snapshot > made / SMALL {
+            recomputable &= snapped.is_empty();
+            snapped.clear();
+        } else {
+            let moved = |value: u32| graph.value(ValueId(value)).size.0 + packed(value).0;
+            let rate = device.bandwidth * device.efficiency.1;
+            for &(input, _) in &snapped {
+                let time = Nanos::from_secs_f64(moved(input) as f64 / rate).max(device.launch);
+                self.later_workspace[node] += self.bytes[input as usize];
+                self.later_cost[node] = self.later_cost[node].saturating_add(time.0.min(1 << 40));
             }
-            let kept =
-                |value: &u32| !snapped.iter().any(|&(input, output)| *value == input || *value == output);
-            let reads: Vec<u32> = self.reads.row(node).iter().copied().filter(kept).collect();
-            let mut deadline = NONE;
-            for &value in &reads {
-                let eater = self.eater[value as usize];
-                if eater != NONE && !self.again(value) {
-                    repeats &= eater as usize != node;
-                    deadline = deadline.min(eater);
-                }
-            }
-            self.reads_again.push(reads);
-            self.writes_again.push(self.writes.row(node).iter().copied().filter(kept));
-            self.snapped.push(snapped);
-            self.repeats.push(repeats);
-            self.deadline.push(deadline);
+            self.snapshot[node] = snapshot;
+            self.snapshots += snapshot;
         }
+        let own = |value: &u32| !snapped.iter().any(|&(input, output)| *value == input || *value == output);
+        let reads: Vec<u32> = self.reads.row(node).iter().copied().filter(own).collect();
+        let mut deadline = NONE;
+        for &value in &reads {
+            let mutator = self.mutator[value as usize];
+            if mutator != NONE && !self.is_recomputable(value) {
+                recomputable &= mutator as usize != node;
+                deadline = deadline.min(mutator);
+            }
+        }
+        self.later_reads.push(reads);
+        self.later_writes.push(self.writes.row(node).iter().copied().filter(own));
+        self.snapped.push(snapped);
+        self.recomputable.push(recomputable);
+        self.deadline.push(deadline);
+    }
+
+    /// Bytes of `value`, rounded up to the alignment, whether or not it is resident.
+    #[must_use]
+    pub fn bytes_of(&self, value: ValueId) -> Bytes {
+        bytes(self.bytes[value.index()])
+    }
+
+    /// Whether the storage that `value` is a version of is there before the first step and after the last: it takes its
+    /// bytes for the whole step, unless it is moved.
+    #[must_use]
+    pub fn is_resident(&self, value: ValueId) -> bool {
+        self.resident[value.index()]
     }
 
     /// What a run of `node` reads.
     pub(super) fn reads_of(&self, node: u32, first: bool) -> &[u32] {
-        if first { self.reads.row(node as usize) } else { self.reads_again.row(node as usize) }
+        if first { self.reads.row(node as usize) } else { self.later_reads.row(node as usize) }
     }
 
     /// What a run of `node` defines.
     pub(super) fn writes_of(&self, node: u32, first: bool) -> &[u32] {
-        if first { self.writes.row(node as usize) } else { self.writes_again.row(node as usize) }
+        if first { self.writes.row(node as usize) } else { self.later_writes.row(node as usize) }
     }
 
     /// Scratch bytes of a run of `node`.
-    pub(super) fn work_of(&self, node: u32, first: bool) -> i64 {
-        if first { self.work[node as usize] } else { self.work_again[node as usize] }
+    pub(super) fn workspace_of(&self, node: u32, first: bool) -> i64 {
+        if first { self.workspace[node as usize] } else { self.later_workspace[node as usize] }
     }
 
     /// Number of ops.
@@ -272,7 +243,7 @@ impl<'g> Task<'g> {
     /// where the start or the end forces it.
     #[must_use]
     pub fn floor(&self) -> (Bytes, Option<OpId>) {
-        let ends: i64 = (0..self.size.len()).filter(|&v| self.kept[v]).map(|v| self.size[v]).sum();
+        let ends: i64 = (0..self.size.len()).filter(|&v| self.live_out[v]).map(|v| self.size[v]).sum();
         if self.nodes() == 0 {
             return (super::Schedule::plain(self).cost(self).map_or(Bytes::ZERO, |cost| cost.peak), None);
         }
@@ -291,48 +262,49 @@ impl<'g> Task<'g> {
     pub(super) fn alone(&self, node: usize) -> i64 {
         let sum = |values: &[u32]| -> i64 { values.iter().map(|&value| self.size[value as usize]).sum() };
         let taken =
-            self.taken(node, |value| !self.kept[value as usize] || self.eater[value as usize] != NONE);
-        sum(self.reads.row(node)) + sum(self.writes.row(node)) + self.work[node] - taken
+            self.taken(node, |value| !self.live_out[value as usize] || self.mutator[value as usize] != NONE);
+        sum(self.reads.row(node)) + sum(self.writes.row(node)) + self.workspace[node] - taken
     }
 
     /// Bytes that outputs of `node` take over, if those inputs end with it of which `dies` says so. Allocates
     /// nothing where there is at most one pair.
     pub(super) fn taken(&self, node: usize, dies: impl Fn(u32) -> bool) -> i64 {
-        let takes = self.takes.row(node);
-        match takes {
+        let pairs = self.reuses.row(node);
+        match pairs {
             [] => 0,
-            [take] => {
-                if take.must || dies(take.input) {
-                    self.size[take.output as usize]
+            [pair] => {
+                if pair.must || dies(pair.input.0) {
+                    self.size[pair.output.index()]
                 } else {
                     0
                 }
             }
             _ => {
                 let mut sum = 0;
-                self.each_taken(node, dies, |take| sum += self.size[take.output as usize]);
+                self.each_reuse(node, dies, |pair| sum += self.size[pair.output.index()]);
                 sum
             }
         }
     }
 
     /// Calls `found` for each takeover that happens, in order.
-    pub(super) fn each_taken(&self, node: usize, dies: impl Fn(u32) -> bool, mut found: impl FnMut(Take)) {
-        let mut gone: Vec<u32> = Vec::new();
-        let mut served = NONE;
-        for &take in self.takes.row(node) {
-            if take.must || (served != take.output && !gone.contains(&take.input) && dies(take.input)) {
-                served = take.output;
-                gone.push(take.input);
-                found(take);
+    pub(super) fn each_reuse(&self, node: usize, dies: impl Fn(u32) -> bool, mut found: impl FnMut(Reuse)) {
+        let mut gone: Vec<ValueId> = Vec::new();
+        let mut served = None;
+        for &pair in self.reuses.row(node) {
+            let free = || served != Some(pair.output) && !gone.contains(&pair.input) && dies(pair.input.0);
+            if pair.must || free() {
+                served = Some(pair.output);
+                gone.push(pair.input);
+                found(pair);
             }
         }
     }
 
     /// Whether `value` can be made again by running an op again.
-    pub(super) fn again(&self, value: u32) -> bool {
-        let maker = self.maker[value as usize];
-        maker != NONE && self.repeats[maker as usize]
+    pub(super) fn is_recomputable(&self, value: u32) -> bool {
+        let producer = self.producer[value as usize];
+        producer != NONE && self.recomputable[producer as usize]
     }
 }
 
@@ -374,22 +346,55 @@ pub fn early(graph: &Graph, order: &[OpId], in_place: InPlace, align: Bytes) -> 
     early
 }
 
-/// By value: whether it is a version of a storage that is a source and ends in a result.
-fn lasting(graph: &Graph) -> Vec<bool> {
-    let source = |value: ValueId| graph.value(value).producer.is_none().then_some(value.index());
-    let mut root: Vec<Option<usize>> = graph.value_ids().map(source).collect();
-    for id in graph.op_ids() {
-        for pair in graph.op(id).reuses.iter().filter(|pair| pair.must) {
-            root[pair.output.index()] = root[pair.input.index()];
+/// What the ops of a graph read, write and mutate, by their place in an order.
+struct Operands {
+    reads: Csr<u32>,
+    writes: Csr<u32>,
+    reuses: Csr<Reuse>,
+    readers: Csr<u32>,
+    mutator: Vec<u32>,
+}
+
+impl Operands {
+    fn of(graph: &Graph, order: &[OpId], in_place: InPlace, resident: &[bool]) -> Operands {
+        let count = graph.value_count();
+        let (mut reads, mut writes, mut reuses) = (Csr::default(), Csr::default(), Csr::default());
+        let mut mutator = vec![NONE; count];
+        let mut pairs: Vec<(usize, u32)> = Vec::new();
+        let mut seen = vec![NONE; count];
+        for (node, &id) in order.iter().enumerate() {
+            let op = graph.op(id);
+            let node = narrow(node);
+            let from = pairs.len();
+            let fresh = |value: &&ValueId| std::mem::replace(&mut seen[value.index()], node) != node;
+            pairs.extend(op.reads.iter().filter(fresh).map(|value| (value.index(), node)));
+            reads.push(pairs[from..].iter().map(|&(value, _)| narrow(value)));
+            writes.push(op.writes.iter().map(|value| value.0));
+            let must = op.reuses.iter().filter(|pair| pair.must);
+            let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
+            let forced = |output| op.reuses.iter().any(|pair| pair.must && pair.output == output);
+            for pair in must.clone() {
+                mutator[pair.input.index()] = node;
+            }
+            let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
+            let may = outputs.flat_map(|&output| {
+                let pairs = op.reuses.iter().filter(move |pair| pair.output == output);
+                pairs.filter(|pair| !demanded(pair.input) && !resident[pair.input.index()])
+            });
+            reuses.push(must.chain(may).copied());
         }
+        Operands { readers: Csr::from_pairs(count, pairs.iter().copied()), reads, writes, reuses, mutator }
     }
-    let mut ends = vec![false; root.len()];
-    for &value in graph.results() {
-        if let Some(root) = root[value.index()] {
-            ends[root] = true;
-        }
+}
+
+/// By value: the place in `order` of the op that defines it.
+fn producers(graph: &Graph, order: &[OpId]) -> Vec<u32> {
+    let mut node_of = vec![NONE; graph.op_count()];
+    for (node, op) in order.iter().enumerate() {
+        node_of[op.index()] = narrow(node);
     }
-    root.iter().map(|root| root.is_some_and(|root| ends[root])).collect()
+    let producer = |value| graph.value(value).producer.map_or(NONE, |op| node_of[op.index()]);
+    graph.value_ids().map(producer).collect()
 }
 
 /// An index that is known to be in range of a graph's ids.

@@ -19,13 +19,13 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
     let nodes = task.nodes();
     // Bytes that cross each node without being its operands.
     let last = |value: usize| match task.readers.row(value).last() {
-        _ if task.kept[value] => nodes,
+        _ if task.live_out[value] => nodes,
         Some(&reader) => reader as usize,
         None => 0,
     };
-    let born = |value: usize| match task.maker[value] {
+    let born = |value: usize| match task.producer[value] {
         NONE => 0,
-        maker => maker as usize + 1,
+        producer => producer as usize + 1,
     };
     let mut change = vec![0i64; nodes + 2];
     for value in (0..task.size.len()).filter(|&value| task.size[value] > 0) {
@@ -53,17 +53,17 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
 /// The least time that brings back `over` bytes of what crosses `node`.
 fn cover(task: &Task<'_>, node: usize, over: i64, last: &dyn Fn(usize) -> usize) -> f64 {
     let crosses = |value: u32| last(value as usize) > node && !task.reads.row(node).contains(&value);
-    let mut makers: Vec<(f64, i64, u64)> = Vec::new();
-    for maker in (0..node).filter(|&maker| task.repeats[maker]) {
-        let brought = task.writes.row(maker).iter().filter(|&&value| crosses(value));
+    let mut producers: Vec<(f64, i64, u64)> = Vec::new();
+    for producer in (0..node).filter(|&producer| task.recomputable[producer]) {
+        let brought = task.writes.row(producer).iter().filter(|&&value| crosses(value));
         let brought: i64 = brought.map(|&value| task.size[value as usize]).sum();
         if brought > 0 {
-            makers.push((task.cost[maker] as f64 / brought as f64, brought, task.cost[maker]));
+            producers.push((task.cost[producer] as f64 / brought as f64, brought, task.cost[producer]));
         }
     }
-    makers.sort_unstable_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    producers.sort_unstable_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     let (mut left, mut time) = (over, 0.0);
-    for (rate, brought, cost) in makers {
+    for (rate, brought, cost) in producers {
         if brought >= left {
             return time + rate * left as f64;
         }

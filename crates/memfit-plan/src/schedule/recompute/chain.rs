@@ -93,10 +93,10 @@ fn blocks(task: &Task<'_>, turn: usize) -> Vec<Block> {
     // Bytes made before each node and read by forward at or after it.
     let mut crossing = vec![0i64; turn + 1];
     for value in 0..task.size.len() {
-        let maker = task.maker[value];
+        let producer = task.producer[value];
         let last = task.readers.row(value).iter().filter(|&&reader| (reader as usize) < turn).max();
-        if let Some(&last) = last.filter(|_| maker != NONE && (maker as usize) < turn) {
-            for bytes in &mut crossing[maker as usize + 1..=last as usize] {
+        if let Some(&last) = last.filter(|_| producer != NONE && (producer as usize) < turn) {
+            for bytes in &mut crossing[producer as usize + 1..=last as usize] {
                 *bytes += task.size[value];
             }
         }
@@ -124,10 +124,14 @@ fn blocks(task: &Task<'_>, turn: usize) -> Vec<Block> {
 fn shape(task: &Task<'_>, from: usize, until: usize) -> Vec<u64> {
     let mut key = Vec::new();
     for node in from..until {
-        key.extend([task.cost_again[node], u64::from(task.repeats[node]), task.reads.row(node).len() as u64]);
+        key.extend([
+            task.later_cost[node],
+            u64::from(task.recomputable[node]),
+            task.reads.row(node).len() as u64,
+        ]);
         for &value in task.reads.row(node) {
-            let maker = task.maker[value as usize] as usize;
-            key.push(if (from..node).contains(&maker) { (node - maker) as u64 } else { 0 });
+            let producer = task.producer[value as usize] as usize;
+            key.push(if (from..node).contains(&producer) { (node - producer) as u64 } else { 0 });
         }
         for &value in task.writes.row(node) {
             let last = task.readers.row(value as usize).last().map_or(0, |&last| last as usize);
@@ -139,8 +143,8 @@ fn shape(task: &Task<'_>, from: usize, until: usize) -> Vec<u64> {
 }
 
 fn measure(task: &Task<'_>, turn: usize, from: usize, until: usize) -> (u64, i64) {
-    let again = (from..until).filter(|&node| task.repeats[node]);
-    let time = again.map(|node| task.cost_again[node]).fold(0u64, u64::saturating_add);
+    let again = (from..until).filter(|&node| task.recomputable[node]);
+    let time = again.map(|node| task.later_cost[node]).fold(0u64, u64::saturating_add);
     let late =
         |value: &&u32| task.readers.row(**value as usize).last().is_some_and(|&last| last as usize >= turn);
     let saved = (from..until).flat_map(|node| task.writes.row(node)).filter(late);
@@ -252,7 +256,7 @@ fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]
             let nodes = (blocks[block].from..blocks[block].until).map(narrow);
             let fit = |&node_again: &u32| {
                 let deadline = task.deadline[node_again as usize];
-                task.repeats[node_again as usize] && (deadline == NONE || node <= deadline as usize)
+                task.recomputable[node_again as usize] && (deadline == NONE || node <= deadline as usize)
             };
             runs.extend(nodes.filter(fit));
         }

@@ -92,7 +92,7 @@ impl Recompute for Checkmate {
         let known = front.fastest(budget).map(|point| point.cost.time.0 - base);
         let limit = signed(budget) - task.constant - task.snapshots;
         // Without permitted takeovers the programme counts exactly what a schedule holds.
-        let exact = task.snapshots == 0 && (0..task.nodes()).all(|node| task.takes.row(node).is_empty());
+        let exact = task.snapshots == 0 && (0..task.nodes()).all(|node| task.reuses.row(node).is_empty());
         match model::solve(task, limit, known, false, seconds(context)) {
             Answer::Solved { runs, time, .. } => {
                 let stages = runs.iter().map(|row| row.iter().map(|&run| run > 0.5).collect::<Vec<bool>>());

@@ -81,8 +81,8 @@ impl Recompute for ChenRecursive {
                 back.is_power_of_two() || back <= (1 << (2 * shift))
             };
             let keeps = |value: u32| {
-                let maker = task.maker[value as usize];
-                maker != NONE && (turn - (maker as usize).min(turn)).is_power_of_two()
+                let producer = task.producer[value as usize];
+                producer != NONE && (turn - (producer as usize).min(turn)).is_power_of_two()
             };
             let schedule = rebuild(task, turn, keeps, remembers);
             // Every later run at most as often as there are nodes: beyond that it is no plan for anybody.

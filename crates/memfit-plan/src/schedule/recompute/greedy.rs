@@ -134,16 +134,16 @@ impl<'t, 'g> Sim<'t, 'g> {
         let values = task.size.len();
         let mut state = vec![State::Unborn; values];
         let mut mem = 0;
-        for value in (0..values).filter(|&value| task.maker[value] == NONE) {
-            let used = task.kept[value] || !task.readers.row(value).is_empty();
+        for value in (0..values).filter(|&value| task.producer[value] == NONE) {
+            let used = task.live_out[value] || !task.readers.row(value).is_empty();
             state[value] = if used { State::Here } else { State::Gone };
             mem += if used { task.size[value] } else { 0 };
         }
         let mut deadline = task.deadline.clone();
         for node in 0..task.nodes() {
             for &value in task.reads.row(node) {
-                if task.again(value) {
-                    deadline[node] = deadline[node].min(deadline[task.maker[value as usize] as usize]);
+                if task.is_recomputable(value) {
+                    deadline[node] = deadline[node].min(deadline[task.producer[value as usize] as usize]);
                 }
             }
         }
@@ -193,9 +193,9 @@ impl<'t, 'g> Sim<'t, 'g> {
     /// Brings back every result.
     fn finish(&mut self) -> Option<()> {
         self.now = narrow(self.task.nodes());
-        for value in (0..self.state.len()).filter(|&value| self.task.kept[value]) {
+        for value in (0..self.state.len()).filter(|&value| self.task.live_out[value]) {
             if self.state[value] != State::Here {
-                self.make(self.task.maker[value])?;
+                self.make(self.task.producer[value])?;
             }
             self.lock(narrow(value));
         }
@@ -205,7 +205,7 @@ impl<'t, 'g> Sim<'t, 'g> {
     /// Whether a first run, or the end, will read `value`.
     fn due(&self, value: u32) -> bool {
         let readers = self.task.readers.row(value as usize).len();
-        self.task.kept[value as usize] || (self.read[value as usize] as usize) < readers
+        self.task.live_out[value as usize] || (self.read[value as usize] as usize) < readers
     }
 
     /// Runs `node` after whatever must be made again for it. Never recursive.
@@ -230,7 +230,7 @@ impl<'t, 'g> Sim<'t, 'g> {
                     }
                 }
                 State::Out if stack.len() <= task.nodes() => {
-                    let frame = self.open(task.maker[value as usize]);
+                    let frame = self.open(task.producer[value as usize]);
                     stack.push(frame);
                 }
                 State::Out | State::Unborn | State::Gone => return None,
@@ -268,7 +268,9 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     fn enter_pool(&mut self, value: u32) {
-        if self.task.again(value) && self.task.size[value as usize] > 0 && self.place[value as usize] == NONE
+        if self.task.is_recomputable(value)
+            && self.task.size[value as usize] > 0
+            && self.place[value as usize] == NONE
         {
             self.place[value as usize] = narrow(self.pool.len());
             self.pool.push(value);
@@ -289,28 +291,28 @@ impl<'t, 'g> Sim<'t, 'g> {
         let first = node == self.now;
         let dies = |value: u32| {
             let readers = task.readers.row(value as usize).len();
-            let last = self.read[value as usize] as usize + 1 >= readers && !task.kept[value as usize];
+            let last = self.read[value as usize] as usize + 1 >= readers && !task.live_out[value as usize];
             first && last && self.locks[value as usize] <= 1
         };
         let mut taken = 0;
-        let mut eaten = Vec::new();
-        task.each_taken(at, dies, |take| {
-            taken += task.size[take.output as usize];
-            if take.must && (first || !task.snapped.row(at).contains(&(take.input, take.output))) {
-                eaten.push(take.input);
+        let mut mutated = Vec::new();
+        task.each_reuse(at, dies, |pair| {
+            taken += task.size[pair.output.index()];
+            if pair.must && (first || !task.snapped.row(at).contains(&(pair.input.0, pair.output.0))) {
+                mutated.push(pair.input.0);
             }
         });
         let writes = task.writes_of(node, first);
         let new = writes.iter().filter(|&&value| self.state[value as usize] != State::Here);
         let new: i64 = new.map(|&value| task.size[value as usize]).sum();
-        self.room(new + task.work_of(node, first) - taken)?;
-        let cost = if first { task.cost[at] } else { task.cost_again[at] };
+        self.room(new + task.workspace_of(node, first) - taken)?;
+        let cost = if first { task.cost[at] } else { task.later_cost[at] };
         self.clock = self.clock.saturating_add(cost);
         if self.clock > self.most {
             return None;
         }
         self.runs.push(node);
-        for value in eaten {
+        for value in mutated {
             if self.locks[value as usize] > 1 {
                 return None;
             }
@@ -372,10 +374,10 @@ impl<'t, 'g> Sim<'t, 'g> {
     /// Whether `value` could be made again whenever it's needed.
     fn may_go(&self, value: u32) -> bool {
         let task = self.task;
-        let maker = task.maker[value as usize] as usize;
-        let deadline = self.deadline[maker];
+        let producer = task.producer[value as usize] as usize;
+        let deadline = self.deadline[producer];
         let last = match task.readers.row(value as usize).last() {
-            _ if task.kept[value as usize] => NONE,
+            _ if task.live_out[value as usize] => NONE,
             Some(&last) => last,
             None => 0,
         };
@@ -383,14 +385,14 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     fn can_make(&self, value: u32) -> bool {
-        let reads = self.task.reads_of(self.task.maker[value as usize], false);
+        let reads = self.task.reads_of(self.task.producer[value as usize], false);
         reads.iter().all(|&read| self.state[read as usize] != State::Gone)
     }
 
     fn known_price(&self, value: u32) -> Option<u64> {
         match self.score.price {
             Price::One => Some(1),
-            Price::Local => Some(self.task.cost[self.task.maker[value as usize] as usize]),
+            Price::Local => Some(self.task.cost[self.task.producer[value as usize] as usize]),
             Price::Ancestors | Price::Neighbours => self.price[value as usize],
         }
     }
@@ -415,7 +417,7 @@ impl<'t, 'g> Sim<'t, 'g> {
                 let total = self.start[end - 1];
                 match next {
                     Some(&node) => self.start[node as usize].saturating_sub(now) + 1,
-                    None if self.task.kept[at] => total.saturating_sub(now) + 1,
+                    None if self.task.live_out[at] => total.saturating_sub(now) + 1,
                     None => total.saturating_sub(now) + total,
                 }
             }
@@ -430,18 +432,18 @@ impl<'t, 'g> Sim<'t, 'g> {
         self.round += 1;
         let round = self.round;
         let task = self.task;
-        let mut sum = task.cost[task.maker[value as usize] as usize];
+        let mut sum = task.cost[task.producer[value as usize] as usize];
         let mut stack = vec![value];
         self.mark[value as usize] = round;
         while let Some(at) = stack.pop() {
-            let maker = task.maker[at as usize];
-            if maker == NONE {
+            let producer = task.producer[at as usize];
+            if producer == NONE {
                 continue;
             }
-            for &read in task.reads_of(maker, false) {
+            for &read in task.reads_of(producer, false) {
                 if self.state[read as usize] == State::Out && self.mark[read as usize] != round {
                     self.mark[read as usize] = round;
-                    sum = sum.saturating_add(task.cost[task.maker[read as usize] as usize]);
+                    sum = sum.saturating_add(task.cost[task.producer[read as usize] as usize]);
                     stack.push(read);
                 }
             }
@@ -482,9 +484,9 @@ impl<'t, 'g> Sim<'t, 'g> {
                     }
                 }
             };
-            let maker = task.maker[at as usize];
-            if maker != NONE {
-                for &read in task.reads.row(maker as usize) {
+            let producer = task.producer[at as usize];
+            if producer != NONE {
+                for &read in task.reads.row(producer as usize) {
                     touch(read, &mut stack);
                 }
             }
@@ -507,7 +509,7 @@ impl<'t, 'g> Sim<'t, 'g> {
 
     /// Ends `value`'s stay after its bytes were taken, or at its last use.
     fn drop_value(&mut self, value: u32) {
-        if self.task.again(value) && self.can_make(value) {
+        if self.task.is_recomputable(value) && self.can_make(value) {
             self.evict(value);
         } else {
             if self.place[value as usize] != NONE {
@@ -515,12 +517,12 @@ impl<'t, 'g> Sim<'t, 'g> {
             }
             self.state[value as usize] = State::Gone;
             self.mem -= self.task.size[value as usize];
-            self.lose(value);
+            self.mark_gone(value);
         }
     }
 
     /// What is out and hangs on `value`, which is gone, is gone too.
-    fn lose(&mut self, value: u32) {
+    fn mark_gone(&mut self, value: u32) {
         let mut stack = vec![value];
         while let Some(at) = stack.pop() {
             for &reader in self.task.readers.row(at as usize) {
@@ -542,7 +544,7 @@ impl<'t, 'g> Sim<'t, 'g> {
         if self.state[value as usize] != State::Here || self.due(value) || self.locks[value as usize] > 0 {
             return;
         }
-        if (self.task.again(value) && self.can_make(value)) || !self.wanted(value) {
+        if (self.task.is_recomputable(value) && self.can_make(value)) || !self.wanted(value) {
             self.drop_value(value);
         } else if !self.zombies.contains(&value) {
             self.zombies.push(value);

@@ -58,14 +58,14 @@ impl Recompute for Kusumoto {
             for sets in chosen {
                 // A value is kept if some chosen set has it inside and a reader outside.
                 let keeps = |value: u32| {
-                    let maker = task.maker[value as usize];
+                    let producer = task.producer[value as usize];
                     let crosses = |set: &Lower| {
                         let out = |&reader: &u32| (reader as usize) < turn && !set.inside[reader as usize];
-                        set.inside[maker as usize] && task.readers.row(value as usize).iter().any(out)
+                        set.inside[producer as usize] && task.readers.row(value as usize).iter().any(out)
                     };
-                    let last = sets.last().is_some_and(|&last| !family[last].inside[maker as usize]);
-                    maker == NONE
-                        || maker as usize >= turn
+                    let last = sets.last().is_some_and(|&last| !family[last].inside[producer as usize]);
+                    producer == NONE
+                        || producer as usize >= turn
                         || last
                         || sets.iter().any(|&set| crosses(&family[set]))
                 };
@@ -97,9 +97,9 @@ fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Lower {
     for at in (0..=node).rev().filter(|&at| at < turn) {
         if inside[at] {
             for &read in task.reads.row(at) {
-                let maker = task.maker[read as usize];
-                if maker != NONE && (maker as usize) < at {
-                    inside[maker as usize] = true;
+                let producer = task.producer[read as usize];
+                if producer != NONE && (producer as usize) < at {
+                    inside[producer as usize] = true;
                 }
             }
         }
@@ -133,11 +133,11 @@ fn solve(task: &Task<'_>, turn: usize, family: &[Lower], limit: i64) -> Vec<Vec<
             let (mut bytes, mut time) = (0i64, 0u64);
             for node in (0..turn).filter(|&node| set.inside[node] && !before(node)) {
                 bytes += task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
-                if task.repeats[node] {
-                    time = time.saturating_add(task.cost_again[node]);
+                if task.recomputable[node] {
+                    time = time.saturating_add(task.later_cost[node]);
                 }
             }
-            let new = set.crossing.iter().filter(|&&value| !before(task.maker[value as usize] as usize));
+            let new = set.crossing.iter().filter(|&&value| !before(task.producer[value as usize] as usize));
             let keep: i64 = new.map(|&value| task.size[value as usize]).sum();
             let step = class(time);
             for old in 0..=CLASSES - step.min(CLASSES) {

@@ -55,14 +55,14 @@ pub(super) fn variables(task: &Task<'_>) -> usize {
 
 /// Whether the programme can say what `task` is: it knows no value that is mutated and made again.
 pub(super) fn can_say(task: &Task<'_>) -> bool {
-    (0..task.size.len()).all(|value| task.size[value] == 0 || task.eater[value] == NONE)
+    (0..task.size.len()).all(|value| task.size[value] == 0 || task.mutator[value] == NONE)
 }
 
 /// By node before `stage`: whether running it again in that stage or later can serve anything.
 fn useful(task: &Task<'_>, stage: usize) -> Vec<bool> {
     let mut useful = vec![false; stage];
     for node in (0..stage).rev() {
-        useful[node] = task.repeats[node]
+        useful[node] = task.recomputable[node]
             && task.writes.row(node).iter().any(|&value| wanted(task, stage, value as usize, &useful));
     }
     useful
@@ -71,7 +71,7 @@ fn useful(task: &Task<'_>, stage: usize) -> Vec<bool> {
 /// Whether somebody may read `value` in `stage` or later.
 fn wanted(task: &Task<'_>, stage: usize, value: usize, useful: &[bool]) -> bool {
     let mut readers = task.readers.row(value).iter().map(|&reader| reader as usize);
-    task.kept[value] || readers.any(|reader| reader >= stage || useful[reader])
+    task.live_out[value] || readers.any(|reader| reader >= stage || useful[reader])
 }
 
 struct Model<'t, 'g> {
@@ -93,7 +93,7 @@ fn grain(task: &Task<'_>) -> u64 {
         }
         a
     };
-    let again = (0..task.nodes()).filter(|&node| task.repeats[node]).map(|node| task.cost_again[node]);
+    let again = (0..task.nodes()).filter(|&node| task.recomputable[node]).map(|node| task.later_cost[node]);
     again.fold(0, divide).max(1)
 }
 
@@ -116,14 +116,14 @@ pub(super) fn solve(
         keeps: Vec::new(),
     };
     model.build();
-    let unit = task.size.iter().chain(&task.work).copied().max().unwrap_or(1).max(1) as f64;
+    let unit = task.size.iter().chain(&task.workspace).copied().max().unwrap_or(1).max(1) as f64;
     model.memory(limit as f64 / unit, unit);
     let scale = task.base_time().0.max(1) as f64 / task.nodes().max(1) as f64;
     let mut time = Expression::from(0.0);
     for (stage, row) in model.runs.iter().enumerate() {
         for (node, &term) in row.iter().enumerate().take(stage) {
             if let Term::Var(var) = term {
-                time.add_mul(task.cost_again[node] as f64 / scale, var);
+                time.add_mul(task.later_cost[node] as f64 / scale, var);
             }
         }
     }
@@ -174,27 +174,27 @@ impl Model<'_, '_> {
             let runs = runs.collect();
             self.runs.push(runs);
             let keeps = (0..task.size.len()).map(|value| {
-                let maker = task.maker[value];
-                if maker == NONE && (stage == 0 || task.size[value] == 0) {
+                let producer = task.producer[value];
+                if producer == NONE && (stage == 0 || task.size[value] == 0) {
                     return Term::Known(1.0);
                 }
-                let made = maker == NONE || (maker as usize) < stage;
+                let made = producer == NONE || (producer as usize) < stage;
                 if made && wanted(task, stage, value, &useful) { self.unit(true) } else { Term::Known(0.0) }
             });
             let keeps = keeps.collect();
             self.keeps.push(keeps);
         }
         let last = (0..task.size.len()).map(|value| {
-            let there = task.kept[value] || (task.maker[value] == NONE && task.size[value] == 0);
+            let there = task.live_out[value] || (task.producer[value] == NONE && task.size[value] == 0);
             Term::Known(if there { 1.0 } else { 0.0 })
         });
         self.keeps.push(last.collect());
         for stage in 1..=nodes {
             for value in 0..task.size.len() {
-                let maker = task.maker[value];
+                let producer = task.producer[value];
                 let mut before = self.keeps[stage - 1][value].expression();
-                if maker != NONE && (maker as usize) < stage {
-                    before += self.runs[stage - 1][maker as usize].expression();
+                if producer != NONE && (producer as usize) < stage {
+                    before += self.runs[stage - 1][producer as usize].expression();
                 }
                 let now = self.keeps[stage][value].expression();
                 self.rows.push(constraint!(now <= before));
@@ -203,10 +203,10 @@ impl Model<'_, '_> {
         for stage in 0..nodes {
             for node in 0..=stage {
                 for &value in task.reads_of(narrow(node), node == stage) {
-                    let maker = task.maker[value as usize];
+                    let producer = task.producer[value as usize];
                     let mut there = self.keeps[stage][value as usize].expression();
-                    if maker != NONE {
-                        there += self.runs[stage][maker as usize].expression();
+                    if producer != NONE {
+                        there += self.runs[stage][producer as usize].expression();
                     }
                     let runs = self.runs[stage][node].expression();
                     self.rows.push(constraint!(runs <= there));
@@ -232,7 +232,7 @@ impl Model<'_, '_> {
                 let writes = task.writes_of(narrow(node), node == stage);
                 let reads = task.reads_of(narrow(node), node == stage);
                 let made: f64 = writes.iter().map(|&value| bytes(value)).sum();
-                let scratch = task.work_of(narrow(node), node == stage) as f64 / unit;
+                let scratch = task.workspace_of(narrow(node), node == stage) as f64 / unit;
                 let meanwhile = live.clone() + runs.expression() * (made + scratch);
                 self.rows.push(constraint!(meanwhile <= limit));
                 live += runs.expression() * made;
@@ -265,18 +265,18 @@ pub(super) fn repair(task: &Task<'_>, keeps: &dyn Fn(usize, usize) -> bool) -> S
         let mut here = vec![false; stage + 1];
         here[stage] = true;
         for value in 0..task.size.len() {
-            let maker = task.maker[value];
-            let wanted = if stage + 1 == nodes { task.kept[value] } else { keeps(stage + 1, value) };
-            if maker != NONE && (maker as usize) < stage && wanted && !keeps(stage, value) {
-                here[maker as usize] = true;
+            let producer = task.producer[value];
+            let wanted = if stage + 1 == nodes { task.live_out[value] } else { keeps(stage + 1, value) };
+            if producer != NONE && (producer as usize) < stage && wanted && !keeps(stage, value) {
+                here[producer as usize] = true;
             }
         }
         for node in (0..=stage).rev() {
             if here[node] {
                 for &value in task.reads_of(narrow(node), node == stage) {
-                    let maker = task.maker[value as usize];
-                    if maker != NONE && !keeps(stage, value as usize) {
-                        here[maker as usize] = true;
+                    let producer = task.producer[value as usize];
+                    if producer != NONE && !keeps(stage, value as usize) {
+                        here[producer as usize] = true;
                     }
                 }
             }

@@ -27,30 +27,30 @@ pub(super) fn rebuild(
 ) -> Schedule {
     let mut runs = Vec::new();
     let mut here = vec![false; task.size.len()];
-    let mut eaten = vec![false; task.size.len()];
-    for value in (0..here.len()).filter(|&value| task.maker[value] == NONE) {
+    let mut mutated = vec![false; task.size.len()];
+    for value in (0..here.len()).filter(|&value| task.producer[value] == NONE) {
         here[value] = true;
     }
     for node in 0..super::task::narrow(task.nodes()) {
         if node as usize == turn {
-            forget(task, &mut here, &eaten, node, &keeps);
+            forget(task, &mut here, &mutated, node, &keeps);
         }
         let batch = missing(task, &here, task.reads.row(node as usize));
-        for &maker in &batch {
-            runs.push(maker);
-            for &value in task.writes_of(maker, false) {
+        for &producer in &batch {
+            runs.push(producer);
+            for &value in task.writes_of(producer, false) {
                 here[value as usize] = true;
             }
-            eat(task, maker, false, &mut here, &mut eaten);
+            mutate(task, producer, false, &mut here, &mut mutated);
         }
         runs.push(node);
         for &value in task.writes.row(node as usize) {
             here[value as usize] = true;
         }
-        eat(task, node, true, &mut here, &mut eaten);
-        for (place, &maker) in batch.iter().enumerate() {
+        mutate(task, node, true, &mut here, &mut mutated);
+        for (place, &producer) in batch.iter().enumerate() {
             if !remembers(place, batch.len()) {
-                for &value in task.writes_of(maker, false) {
+                for &value in task.writes_of(producer, false) {
                     here[value as usize] = false;
                 }
             }
@@ -59,31 +59,31 @@ pub(super) fn rebuild(
     Schedule { runs }
 }
 
-fn eat(task: &Task<'_>, node: u32, first: bool, here: &mut [bool], eaten: &mut [bool]) {
+fn mutate(task: &Task<'_>, node: u32, first: bool, here: &mut [bool], mutated: &mut [bool]) {
     for &value in task.reads_of(node, first) {
-        if task.eater[value as usize] == node {
+        if task.mutator[value as usize] == node {
             here[value as usize] = false;
-            eaten[value as usize] = true;
+            mutated[value as usize] = true;
         }
     }
 }
 
 /// Forgets what is not kept, but only what can be made again from what then remains.
-fn forget(task: &Task<'_>, here: &mut [bool], eaten: &[bool], now: u32, keeps: &impl Fn(u32) -> bool) {
-    // By value: whether it is there or can be made again, looked at in the order of the makers.
+fn forget(task: &Task<'_>, here: &mut [bool], mutated: &[bool], now: u32, keeps: &impl Fn(u32) -> bool) {
+    // By value: whether it is there or can be made again, looked at in the order of the producers.
     let mut can = vec![false; here.len()];
     for value in 0..here.len() {
-        can[value] = task.maker[value] == NONE && !eaten[value];
+        can[value] = task.producer[value] == NONE && !mutated[value];
     }
-    for maker in 0..now {
-        let in_time = task.deadline[maker as usize] == NONE;
-        let again = task.repeats[maker as usize]
+    for producer in 0..now {
+        let in_time = task.deadline[producer as usize] == NONE;
+        let again = task.recomputable[producer as usize]
             && in_time
-            && task.reads_of(maker, false).iter().all(|&read| can[read as usize]);
-        for &value in task.writes.row(maker as usize) {
+            && task.reads_of(producer, false).iter().all(|&read| can[read as usize]);
+        for &value in task.writes.row(producer as usize) {
             let at = value as usize;
             // What no first run reads any more is not kept by anybody, but may still be of use if it can be had.
-            let due = task.kept[at] || task.readers.row(at).last().is_some_and(|&last| last >= now);
+            let due = task.live_out[at] || task.readers.row(at).last().is_some_and(|&last| last >= now);
             if here[at] && again && (!due || !keeps(value)) {
                 here[at] = false;
             }
@@ -97,11 +97,11 @@ fn forget(task: &Task<'_>, here: &mut [bool], eaten: &[bool], now: u32, keeps: &
 pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedule {
     let segment = |node: u32| cuts.partition_point(|&cut| cut <= node as usize);
     let keeps = |value: u32| {
-        let maker = task.maker[value as usize];
+        let producer = task.producer[value as usize];
         let readers = task.readers.row(value as usize);
-        maker == NONE
-            || readers.iter().any(|&reader| (reader as usize) < turn && segment(reader) != segment(maker))
-            || segment(maker) == cuts.len()
+        producer == NONE
+            || readers.iter().any(|&reader| (reader as usize) < turn && segment(reader) != segment(producer))
+            || segment(producer) == cuts.len()
     };
     rebuild(task, turn, keeps, |_, _| true)
 }
@@ -135,12 +135,12 @@ fn missing(task: &Task<'_>, here: &[bool], wanted: &[u32]) -> Vec<u32> {
     let mut todo: Vec<u32> = wanted.iter().copied().filter(|&value| !here[value as usize]).collect();
     let mut seen = std::collections::BTreeSet::new();
     while let Some(value) = todo.pop() {
-        let maker = task.maker[value as usize];
-        if maker == NONE || !seen.insert(maker) {
+        let producer = task.producer[value as usize];
+        if producer == NONE || !seen.insert(producer) {
             continue;
         }
-        batch.push(maker);
-        todo.extend(task.reads_of(maker, false).iter().copied().filter(|&read| !here[read as usize]));
+        batch.push(producer);
+        todo.extend(task.reads_of(producer, false).iter().copied().filter(|&read| !here[read as usize]));
     }
     batch.sort_unstable();
     batch

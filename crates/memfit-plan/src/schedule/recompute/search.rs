@@ -46,7 +46,7 @@ impl<'t, 'g> Search<'t, 'g> {
         let state = State::new(task, start, limit)?;
         let movable = (0..task.size.len())
             .map(super::task::narrow)
-            .filter(|&value| task.again(value) && task.size[value as usize] > 0);
+            .filter(|&value| task.is_recomputable(value) && task.size[value as usize] > 0);
         let base = task.base_time().0.max(1) as f64;
         let movable = movable.collect();
         Some(Search { state, task, random: Random::new(seed), movable, base, most_copies: usize::MAX })
@@ -182,14 +182,14 @@ impl<'t, 'g> Search<'t, 'g> {
                 return false;
             }
             let position = self.state.runs.position(before);
-            let node = self.task.maker[value as usize];
+            let node = self.task.producer[value as usize];
             if !self.state.in_time(node, position) {
                 return false;
             }
             let (run, right) = self.state.insert(node, position);
             let reads = self.task.reads.row(node as usize);
             for &read in reads {
-                if !self.task.again(read) || self.state.events(read).is_empty() {
+                if !self.task.is_recomputable(read) || self.state.events(read).is_empty() {
                     continue;
                 }
                 let at = self.state.event_at(read, self.state.runs.position(run));
@@ -197,13 +197,13 @@ impl<'t, 'g> Search<'t, 'g> {
                 let last = events[..at].last().copied();
                 // Read again later, or not, before it's made again: then it's live here anyway.
                 let live = events.get(at + 1).is_some_and(|&next| !self.state.defines(next, read));
-                let eaten = last.is_none_or(|last| {
-                    let eater = self.task.eater[read as usize];
-                    eater != NONE && self.state.runs.node(last) == eater
+                let mutated = last.is_none_or(|last| {
+                    let mutator = self.task.mutator[read as usize];
+                    mutator != NONE && self.state.runs.node(last) == mutator
                 });
                 let near = last
                     .is_some_and(|last| self.state.runs.position(last) + 1 >= self.state.runs.position(run));
-                if eaten || (!live && !near && self.random.unit() < eager) {
+                if mutated || (!live && !near && self.random.unit() < eager) {
                     todo.push((read, run));
                 }
             }
@@ -225,17 +225,17 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Whether every read of `value` finds it.
     fn is_found(&self, value: u32) -> bool {
-        let eater = self.task.eater[value as usize];
-        if eater == NONE {
+        let mutator = self.task.mutator[value as usize];
+        if mutator == NONE {
             return true;
         }
-        let mut here = self.task.maker[value as usize] == NONE;
+        let mut here = self.task.producer[value as usize] == NONE;
         for &run in self.state.events(value) {
             if self.state.defines(run, value) {
                 here = true;
             } else if !here {
                 return false;
-            } else if self.state.runs.node(run) == eater {
+            } else if self.state.runs.node(run) == mutator {
                 here = false;
             }
         }
@@ -263,12 +263,12 @@ impl<'t, 'g> Search<'t, 'g> {
             }
             for &read in self.task.reads.row(node as usize) {
                 let at = self.state.event_at(read, position);
-                let makers = &self.state.events(read)[..at];
-                let maker = makers.iter().rev().copied().find(|&run| self.state.defines(run, read));
-                if let Some(maker) =
-                    maker.filter(|&maker| self.state.runs.is_extra(maker) && self.is_idle(maker))
+                let producers = &self.state.events(read)[..at];
+                let producer = producers.iter().rev().copied().find(|&run| self.state.defines(run, read));
+                if let Some(producer) =
+                    producer.filter(|&producer| self.state.runs.is_extra(producer) && self.is_idle(producer))
                 {
-                    todo.push(maker);
+                    todo.push(producer);
                 }
             }
         }
@@ -355,7 +355,7 @@ impl<'t, 'g> Search<'t, 'g> {
                 let spare = before - self.state.cost;
                 for at in 0..self.movable.len() {
                     let value = self.movable[at];
-                    if self.task.cost_again[self.task.maker[value as usize] as usize] >= spare {
+                    if self.task.later_cost[self.task.producer[value as usize] as usize] >= spare {
                         continue;
                     }
                     for index in 1..self.state.events(value).len() {
