@@ -1,8 +1,8 @@
 //! The nouns of memfit: what is computed, on what device, in which steps, at which addresses.
 //!
 //! This crate decides nothing. It depends on no other memfit crate, and every other crate speaks only in its
-//! types. [`Graph`] is the input, [`Program`] the schedule, [`Layout`] the addresses, [`Plan`] the claim that
-//! a judge reads.
+//! types. [`Graph`] is the input, [`Schedule`] what is to be done, [`Program`] the steps that follow from it, [`Layout`]
+//! the addresses, [`Plan`] the claim that a judge reads.
 
 mod codec;
 mod csr;
@@ -12,6 +12,7 @@ mod graph;
 mod ids;
 mod plan;
 mod program;
+mod schedule;
 pub mod text;
 mod units;
 
@@ -25,6 +26,7 @@ pub use graph::{
 pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
 pub use plan::{Layout, Place, Plan};
 pub use program::{Buffer, Compute, Content, HostCopy, InPlace, Lifespan, Program, Step};
+pub use schedule::{Action, Form, Schedule, Tier, Unscheduled};
 pub use units::{BadSize, Bytes, Nanos};
 
 /// The most ops, values, buffers or steps that a graph or program may have.

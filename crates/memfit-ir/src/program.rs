@@ -1,6 +1,6 @@
-//! The schedule: a straight-line program over buffers, each filled once.
+//! What runs: a straight-line program over buffers, each filled once.
 
-use crate::{BufferId, Bytes, Codec, CopyId, Graph, OpId, StepId, ValueId};
+use crate::{BufferId, Bytes, Codec, CopyId, Graph, OpId, Schedule, StepId, ValueId};
 
 /// What a buffer or a host copy is claimed to hold. The judge does not believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -206,7 +206,7 @@ impl Program {
     /// find the result missing. Time and space O(ops + operands).
     #[must_use]
     pub fn in_order(graph: &Graph, order: &[OpId], in_place: InPlace) -> Program {
-        Lowering::new(graph, order, in_place).run(order)
+        Schedule::in_order(order).lenient_program(graph, in_place)
     }
 
     /// The lane of step `step`.
@@ -300,107 +300,4 @@ pub enum InPlace {
     /// Also each one it permits, where the input dies at that op: first output first, then first input.
     #[default]
     May,
-}
-
-/// Turns an order of ops into a program.
-struct Lowering<'g> {
-    graph: &'g Graph,
-    in_place: InPlace,
-    program: Program,
-    holder: Vec<Option<BufferId>>,
-    uses_left: Vec<u32>,
-}
-
-impl<'g> Lowering<'g> {
-    fn new(graph: &'g Graph, order: &[OpId], in_place: InPlace) -> Self {
-        let mut uses_left = vec![0; graph.value_count()];
-        for &op in order {
-            if op.index() < graph.op_count() {
-                for &value in graph.op(op).reads {
-                    uses_left[value.index()] += 1;
-                }
-            }
-        }
-        for &value in graph.results() {
-            uses_left[value.index()] += 1;
-        }
-        let holder = vec![None; graph.value_count()];
-        Lowering { graph, in_place, program: Program::default(), holder, uses_left }
-    }
-
-    fn run(mut self, order: &[OpId]) -> Program {
-        for value in self.graph.value_ids() {
-            if self.graph.value(value).producer.is_none() {
-                let buffer = self.program.buffer(Content::Value(value), self.graph.value(value).size, None);
-                self.program.resident.push(buffer);
-                self.holder[value.index()] = Some(buffer);
-            }
-        }
-        for value in self.graph.value_ids() {
-            if self.uses_left[value.index()] == 0 && self.holder[value.index()].is_some() {
-                self.free(value); // A source that nothing reads.
-            }
-        }
-        for &op in order {
-            self.op(op);
-        }
-        self.program
-    }
-
-    fn op(&mut self, id: OpId) {
-        if id.index() >= self.graph.op_count() {
-            return;
-        }
-        let op = self.graph.op(id);
-        let Some(reads) = op.reads.iter().map(|value| self.holder[value.index()]).collect::<Option<Vec<_>>>()
-        else {
-            return;
-        };
-        for value in op.reads {
-            self.uses_left[value.index()] -= 1;
-        }
-        let mut taken: Vec<ValueId> = Vec::new();
-        let mut writes = Vec::with_capacity(op.writes.len());
-        for &value in op.writes {
-            let over = self.predecessor(id, value, &taken);
-            taken.extend(over);
-            let over = over.and_then(|input| self.holder[input.index()].take());
-            let buffer = self.program.buffer(Content::Value(value), self.graph.value(value).size, over);
-            self.holder[value.index()] = Some(buffer);
-            writes.push(buffer);
-        }
-        let workspace =
-            (op.workspace > Bytes::ZERO).then(|| self.program.buffer(Content::Workspace, op.workspace, None));
-        let step = self.program.compute(id, 0, reads, writes, workspace);
-        self.program.steps.push(step);
-        for &value in op.reads.iter().chain(op.writes) {
-            if self.uses_left[value.index()] == 0 && self.holder[value.index()].is_some() {
-                self.free(value);
-            }
-        }
-    }
-
-    /// The input whose bytes output `value` takes over, if any.
-    fn predecessor(&self, op: OpId, value: ValueId, taken: &[ValueId]) -> Option<ValueId> {
-        let pairs = self.graph.op(op).reuses.iter().filter(|pair| pair.output == value);
-        if let Some(must) = pairs.clone().find(|pair| pair.must) {
-            return Some(must.input);
-        }
-        let demanded = |input| self.graph.op(op).reuses.iter().any(|pair| pair.must && pair.input == input);
-        let dies = |input: ValueId| self.uses_left[input.index()] == 0;
-        let alone = |input: ValueId| self.graph.value(input).readers.iter().all(|&reader| reader == op);
-        let allowed = |input: ValueId| match self.in_place {
-            InPlace::Must => false,
-            InPlace::SoleReader => dies(input) && alone(input),
-            InPlace::May => dies(input),
-        };
-        let mut inputs = pairs.map(|pair| pair.input);
-        inputs.find(|&input| allowed(input) && !taken.contains(&input) && !demanded(input))
-    }
-
-    fn free(&mut self, value: ValueId) {
-        if let Some(buffer) = self.holder[value.index()].take() {
-            self.program.steps.push(Step::Free(buffer));
-        }
-    }
 }

@@ -17,7 +17,7 @@ use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::recompute::{self, Recompute};
-use memfit_plan::schedule::{Schedule, Task, fit};
+use memfit_plan::schedule::{RunList, Task, fit};
 
 /// Processor time of this thread so far: other work on the machine doesn't count.
 fn cpu() -> Duration {
@@ -223,7 +223,7 @@ fn hammer(strategy: &dyn Recompute, graphs: u64) {
         let truth = memfit_testkit::bytes::Truth::of(&graph);
         let order: Vec<OpId> = graph.op_ids().collect();
         let task = Task::new(&graph, &order, InPlace::May, seed % 2 == 0, &context);
-        let peak = Schedule::plain(&task).cost(&task).unwrap().peak;
+        let peak = RunList::plain(&task).cost(&task).unwrap().peak;
         let floor = task.floor().0;
         let mut last = None;
         for k in 0..5 {

@@ -12,7 +12,7 @@ use memfit_plan::liveness::Profile;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::recompute::{RECOMPUTES, Recompute};
-use memfit_plan::schedule::{Schedule, Task, early, fit};
+use memfit_plan::schedule::{RunList, Task, early, fit};
 use memfit_testkit::bytes::{Truth, check};
 use memfit_verify::verify;
 
@@ -46,7 +46,7 @@ fn the_plain_schedule_is_the_program_in_order() {
         for in_place in [InPlace::Must, InPlace::May] {
             for order in [given(&graph), ORDERS[1].order(&graph, &context)] {
                 let task = Task::new(&graph, &order, in_place, false, &context);
-                let plain = Schedule::plain(&task);
+                let plain = RunList::plain(&task);
                 let early = early(&graph, &order, in_place, device.align);
                 assert!(Dependencies::of(&graph).allow(&early), "seed {seed}");
                 let program = Program::in_order(&graph, &early, in_place);
@@ -65,7 +65,7 @@ fn the_plain_schedule_is_the_program_in_order() {
 
 /// Five budgets from the floor to the peak.
 fn budgets(task: &Task<'_>) -> Vec<Bytes> {
-    let peak = Schedule::plain(task).cost(task).unwrap().peak;
+    let peak = RunList::plain(task).cost(task).unwrap().peak;
     let floor = task.floor().0;
     (0..5).map(|k| Bytes(floor.0 + (peak.0 - floor.0) * k / 4)).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memfit_ir::{Bytes, Graph, GraphBuilder, InPlace, Nanos, OpId, OpSpec, ValueId, ValueSpec};
 use memfit_plan::Context;
-use memfit_plan::schedule::{Schedule, Task, recompute};
+use memfit_plan::schedule::{RunList, Task, recompute};
 use order_graphs::Random;
 
 /// Ops with one output each and up to three inputs.
@@ -83,7 +83,7 @@ fn best_meets_brute_force_and_no_bound_is_above_it() {
         let graph = small(seed, 4 + usize::try_from(seed % 6).unwrap());
         let order: Vec<OpId> = graph.op_ids().collect();
         let task = Task::new(&graph, &order, InPlace::Must, false, &context);
-        let peak = Schedule::plain(&task).cost(&task).unwrap().peak.0;
+        let peak = RunList::plain(&task).cost(&task).unwrap().peak.0;
         for budget in (task.floor().0.0..=peak).step_by(8) {
             let least = brute(&graph, budget);
             let found = strategy.plan(&task, Bytes(budget), &context);
@@ -123,7 +123,7 @@ fn the_integer_programme_proves_only_what_is_true() {
         let graph = small(seed, 4 + usize::try_from(seed % 5).unwrap());
         let order: Vec<OpId> = graph.op_ids().collect();
         let task = Task::new(&graph, &order, InPlace::Must, false, &context);
-        let peak = Schedule::plain(&task).cost(&task).unwrap().peak.0;
+        let peak = RunList::plain(&task).cost(&task).unwrap().peak.0;
         for budget in (task.floor().0.0..peak).step_by(16) {
             let Some(least) = brute(&graph, budget) else { continue };
             let Ok(front) = strategy.plan(&task, Bytes(budget), &context) else { continue };

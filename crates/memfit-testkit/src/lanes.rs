@@ -119,6 +119,12 @@ fn join(into: &mut [usize], other: &[usize]) {
     into.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
 }
 
+/// The most bytes of host copies in `plan` at once, in the order of issue.
+#[must_use]
+pub fn peak_of_copies(plan: &memfit_ir::Plan) -> Bytes {
+    host_peak(&Draft::of(plan))
+}
+
 /// The most bytes that live host copies take, counted in issue order.
 #[must_use]
 pub(crate) fn host_peak(draft: &Draft) -> Bytes {

@@ -4,6 +4,7 @@
 //! a good plan with steps of every kind; [`MUTATORS`] make wrong ones of it; [`bytes::check`] runs either in
 //! real memory and says whether the right bytes come out. Development only: no product crate depends on it.
 
+mod actions;
 mod case;
 mod draft;
 mod lanes;
@@ -18,8 +19,10 @@ mod trial;
 pub mod brute;
 pub mod bytes;
 
+pub use actions::schedule;
 pub use case::{Case, case};
 pub use draft::{Act, Draft, Line};
+pub use lanes::peak_of_copies as host_peak;
 pub use mutate::{MUTATORS, Mutator, Patient};
 pub use rng::Rng;
 pub use shrink::shrink;

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Bytes, Nanos, OpId};
 
-use super::{Cost, Schedule, Task};
+use super::{Cost, RunList, Task};
 
 /// A schedule and what it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct Point {
     /// What it takes.
     pub cost: Cost,
     /// The schedule.
-    pub schedule: Schedule,
+    pub schedule: RunList,
 }
 
 /// Schedules of which none is both slower and larger than another.

@@ -3,7 +3,7 @@
 //! A run that comes or goes moves all runs after it. Positions are kept in blocks, each of some first runs on end and the
 //! later runs before each of them: numbered anew are those of one block, and where the blocks after it begin.
 
-use super::Schedule;
+use super::RunList;
 use super::task::{NONE, narrow};
 
 /// A run's name, which stays while others come and go: below the number of nodes the first runs, then the
@@ -31,7 +31,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Those of `schedule`, which has all of `nodes` nodes, first runs in their order.
-    pub(super) fn new(nodes: usize, schedule: &Schedule) -> Runs {
+    pub(super) fn new(nodes: usize, schedule: &RunList) -> Runs {
         let mut runs = Runs {
             seq: Vec::with_capacity(schedule.len() + 1),
             pos: vec![(0, 0); nodes + 1],
@@ -89,9 +89,9 @@ impl Runs {
         self.copies[node as usize] as usize
     }
 
-    pub(super) fn schedule(&self) -> Schedule {
+    pub(super) fn schedule(&self) -> RunList {
         let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run as usize]);
-        Schedule { runs: runs.collect() }
+        RunList { runs: runs.collect() }
     }
 
     /// Inserts a later run of `node` before `position`.

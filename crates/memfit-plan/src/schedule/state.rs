@@ -12,7 +12,7 @@ use memfit_ir::Reuse;
 
 use super::runs::{RunId, Runs};
 use super::task::{NONE, narrow};
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// A run that was inserted or removed, to be taken back.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub(super) struct State<'t, 'g> {
 
 impl<'t, 'g> State<'t, 'g> {
     /// What is above `limit` less all snapshots counts as too much. `None` for sizes whose sums are beyond measure, and for what is no schedule.
-    pub(super) fn new(task: &'t Task<'g>, schedule: &Schedule, limit: i64) -> Option<Self> {
+    pub(super) fn new(task: &'t Task<'g>, schedule: &RunList, limit: i64) -> Option<Self> {
         let cost = schedule.cost(task)?;
         let nodes = task.nodes();
         let most: i64 = task.size.iter().chain(&task.workspace).try_fold(0i64, |a, &b| a.checked_add(b))?;
@@ -468,7 +468,7 @@ mod tests {
             let order: Vec<OpId> = graph.op_ids().collect();
             let task = Task::new(&graph, &order, InPlace::May, true, &context);
             let limit = signed_half(&task);
-            let Some(mut state) = State::new(&task, &Schedule::plain(&task), limit) else { continue };
+            let Some(mut state) = State::new(&task, &RunList::plain(&task), limit) else { continue };
             let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.recomputable[n]).map(narrow).collect();
             let mut random = Random::new(seed);
             for _ in 0..60 {
@@ -509,7 +509,7 @@ mod tests {
 
     /// Half of what the plain schedule takes.
     fn signed_half(task: &Task<'_>) -> i64 {
-        let peak = Schedule::plain(task).cost(task).map_or(0, |cost| cost.peak.0);
+        let peak = RunList::plain(task).cost(task).map_or(0, |cost| cost.peak.0);
         super::super::task::signed(Bytes(peak / 2))
     }
 }

@@ -31,6 +31,8 @@ pub(super) const NONE: u32 = u32::MAX;
 pub struct Task<'g> {
     pub(super) graph: &'g Graph,
     pub(super) order: Vec<OpId>,
+    /// Which pairs programs take up: `SoleReader` counts as `Must` here.
+    pub(super) in_place: InPlace,
     /// By node: run time in ns.
     pub(super) cost: Vec<u64>,
     /// By node: scratch bytes.
@@ -112,6 +114,7 @@ impl<'g> Task<'g> {
         let workspace: Vec<i64> = order.iter().map(|&op| rounded(graph.op(op).workspace)).collect();
         let mut task = Task {
             graph,
+            in_place: if in_place == InPlace::May { InPlace::May } else { InPlace::Must },
             later_cost: cost.clone(),
             cost,
             later_workspace: workspace.clone(),
@@ -245,7 +248,7 @@ impl<'g> Task<'g> {
     pub fn floor(&self) -> (Bytes, Option<OpId>) {
         let ends: i64 = (0..self.size.len()).filter(|&v| self.live_out[v]).map(|v| self.size[v]).sum();
         if self.nodes() == 0 {
-            return (super::Schedule::plain(self).cost(self).map_or(Bytes::ZERO, |cost| cost.peak), None);
+            return (super::RunList::plain(self).cost(self).map_or(Bytes::ZERO, |cost| cost.peak), None);
         }
         let mut floor = (self.sources.max(ends), None);
         for node in 0..self.nodes() {

@@ -9,7 +9,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Point, Recompute, Schedule, Task, bound, climb};
+use super::{Front, Infeasible, Point, Recompute, RunList, Task, bound, climb};
 use crate::{Context, Info};
 
 /// The default.
@@ -34,7 +34,7 @@ impl Recompute for Best {
 
 impl Front {
     /// Adds `schedule` unless something here is at least as good.
-    pub(super) fn add_schedule(&mut self, task: &Task<'_>, schedule: Schedule) {
+    pub(super) fn add_schedule(&mut self, task: &Task<'_>, schedule: RunList) {
         if let Some(cost) = schedule.cost(task) {
             self.add(Point { cost, schedule });
         }

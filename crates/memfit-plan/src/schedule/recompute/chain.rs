@@ -18,7 +18,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::rebuild::turn;
 use super::search::Search;
 use super::task::{NONE, narrow, signed};
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// The programme over (first block, last block, slots of memory).
@@ -62,7 +62,7 @@ impl Recompute for Chain {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         let turn = turn(task);
         let blocks = blocks(task, turn);
         if blocks.len() > 1 {
@@ -237,7 +237,7 @@ impl Table {
 }
 
 /// Puts the later runs before the first backward node that reads what the block makes.
-fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]) -> Schedule {
+fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]) -> RunList {
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); task.nodes()];
     for (block, list) in again.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
         let Block { from, until, .. } = blocks[block];
@@ -262,5 +262,5 @@ fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]
         }
         runs.push(narrow(node));
     }
-    Schedule { runs }
+    RunList { runs }
 }

@@ -14,7 +14,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::climb;
 use super::model::{self, Answer};
 use super::task::signed;
-use super::{Front, Infeasible, Point, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Point, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// The exact programme.
@@ -31,7 +31,7 @@ const SOURCE: &str = "Jain et al., MLSys 2020, arXiv:1910.02653";
 /// solver to do.
 fn start(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<(Front, bool), Infeasible> {
     let mut front = Front::default();
-    front.add_schedule(task, Schedule::plain(task));
+    front.add_schedule(task, RunList::plain(task));
     if budget < task.floor().0 {
         return Err(Infeasible::new(task, budget, Some(task.floor().0)));
     }
@@ -99,7 +99,7 @@ impl Recompute for Checkmate {
                 let runs = stages.flat_map(|row| {
                     (0..row.len()).filter(|&node| row[node]).map(super::task::narrow).collect::<Vec<u32>>()
                 });
-                let schedule = Schedule { runs: runs.collect() };
+                let schedule = RunList { runs: runs.collect() };
                 if let Some(cost) = schedule.cost(task) {
                     front.add(Point { cost, schedule });
                 }
@@ -131,7 +131,7 @@ impl Recompute for CheckmateLp {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         if front.fastest(budget).is_some() {
             return front.within(task, budget, Nanos::ZERO);
         }

@@ -12,7 +12,7 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::rebuild::{by_bytes, rebuild, segmented, turn};
 use super::task::NONE;
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// Equal numbers of ops.
@@ -41,7 +41,7 @@ impl Recompute for ChenSqrt {
         let length = turn.div_ceil(segments.max(1)).max(1);
         let cuts: Vec<usize> = (1..segments).map(|k| k * length).collect();
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         front.add_schedule(task, segmented(task, turn, &cuts));
         front.within(task, budget, Nanos::ZERO)
     }
@@ -55,7 +55,7 @@ impl Recompute for ChenGreedy {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         for schedule in by_bytes(task, context.stop) {
             front.add_schedule(task, schedule);
         }
@@ -72,7 +72,7 @@ impl Recompute for ChenRecursive {
     fn plan(&self, task: &Task<'_>, budget: Bytes, _: &Context<'_>) -> Result<Front, Infeasible> {
         let turn = turn(task);
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         for shift in [0usize, 1, 2, 3] {
             // Of what is made again, what lies 2^k steps back is remembered: the next to be asked for are those
             // right before, so half of the way is never walked twice.

@@ -7,7 +7,7 @@ use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
 use super::task::{bytes, signed};
-use super::{Front, Schedule, Task, bound};
+use super::{Front, RunList, Task, bound};
 use crate::Context;
 
 /// How much work a rung gets.
@@ -41,7 +41,7 @@ pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front:
 /// What is found on the ladder up to `budget`. A larger budget sees all that a smaller one saw.
 pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
     let mut front = Front::default();
-    front.add_schedule(task, Schedule::plain(task));
+    front.add_schedule(task, RunList::plain(task));
     for schedule in by_bytes(task, context.stop) {
         front.add_schedule(task, schedule);
     }
@@ -138,7 +138,7 @@ fn climb(
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
         let changes = (changes as f64 * share * part) as usize;
-        let start = if round == 0 { Schedule::plain(task) } else { start.schedule.clone() };
+        let start = if round == 0 { RunList::plain(task) } else { start.schedule.clone() };
         let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
         let mut found = None;
         let effort = Effort { changes, heat, stop: context.stop };

@@ -10,7 +10,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::greedy::{self, Age, Price, Score};
 use super::ladder::ladder;
 use super::task::signed;
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// Evicts by one rule.
@@ -60,7 +60,7 @@ impl Recompute for Dtr {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         for (target, _) in ladder(task) {
             if target > signed(budget) || (context.stop)() {
                 break;

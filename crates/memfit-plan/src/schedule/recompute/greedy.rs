@@ -10,7 +10,7 @@
 //! wide graphs at tight budgets, where nested re-runs pin too much.
 
 use super::task::{NONE, narrow};
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// What a score counts as the price of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub(super) fn run(
     score: Score,
     most: u64,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Option<Schedule> {
+) -> Option<RunList> {
     let mut sim = Sim::new(task, limit, score, most);
     for node in 0..narrow(task.nodes()) {
         if stop() {
@@ -91,7 +91,7 @@ pub(super) fn run(
         sim.step(node)?;
     }
     sim.finish()?;
-    Some(Schedule { runs: sim.runs })
+    Some(RunList { runs: sim.runs })
 }
 
 struct Sim<'t, 'g> {

@@ -11,7 +11,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::ladder::ladder;
 use super::search::{Effort, HOT, Search};
 use super::task::signed;
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// At most so many runs of an op.
@@ -40,7 +40,7 @@ impl Recompute for Interval {
         let nodes = task.nodes();
         let changes = (6_000_000 / (nodes + 50)).min(6 * nodes * nodes) * context.effort.max(1) as usize;
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         let floor = signed(task.floor().0);
         // Phase 1: as low as it gets. Phase 2: each round rung, from what the rungs below have found.
         let targets = std::iter::once(floor).chain(ladder(task).into_iter().filter(|r| r.1).map(|r| r.0));

@@ -13,7 +13,7 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::rebuild::{rebuild, turn};
 use super::task::NONE;
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// The approximate dynamic programme.
@@ -46,7 +46,7 @@ impl Recompute for Kusumoto {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let turn = turn(task);
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         let family = family(task, turn);
         let total: i64 =
             (0..turn).flat_map(|node| task.writes.row(node)).map(|&v| task.size[v as usize]).sum();

@@ -1,13 +1,13 @@
 //! The targets that strategies aim at, whatever the budget: so that budgets are monotone.
 
 use super::task::signed;
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// Targets in bytes, the constant included, ascending, and whether each is a round one: every twentieth of the
 /// graph's peak and of what lies between floor and peak, of which every tenth and quarter is round.
 pub(super) fn ladder(task: &Task<'_>) -> Vec<(i64, bool)> {
     let floor = signed(task.floor().0);
-    let Some(plain) = Schedule::plain(task).cost(task) else { return Vec::new() };
+    let Some(plain) = RunList::plain(task).cost(task) else { return Vec::new() };
     let (peak, reference) = (signed(plain.peak), signed(task.reference));
     let shares = (1..20).map(|part| (scale(reference, part, 20), part % 2 == 0));
     // Small tasks have few sizes, and are quick: a fine ladder meets them all.

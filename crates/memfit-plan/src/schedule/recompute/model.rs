@@ -6,7 +6,7 @@ use good_lp::{
 };
 
 use super::task::{NONE, narrow};
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// The most variables that the solver at hand is asked to handle.
 pub(super) const MOST: usize = if cfg!(feature = "highs") { 120_000 } else { 500 };
@@ -258,7 +258,7 @@ impl Model<'_, '_> {
 }
 
 /// The schedule of the least runs that keep what `keeps` says: Checkmate's repair. By stage and value.
-pub(super) fn repair(task: &Task<'_>, keeps: &dyn Fn(usize, usize) -> bool) -> Schedule {
+pub(super) fn repair(task: &Task<'_>, keeps: &dyn Fn(usize, usize) -> bool) -> RunList {
     let nodes = task.nodes();
     let mut runs = Vec::new();
     for stage in 0..nodes {
@@ -283,5 +283,5 @@ pub(super) fn repair(task: &Task<'_>, keeps: &dyn Fn(usize, usize) -> bool) -> S
         }
         runs.extend((0..=stage).filter(|&node| here[node]).map(narrow));
     }
-    Schedule { runs }
+    RunList { runs }
 }

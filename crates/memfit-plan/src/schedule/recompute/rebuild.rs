@@ -1,7 +1,7 @@
 //! From "keep these, drop those" to a schedule: what was dropped is made again when it is read.
 
 use super::task::NONE;
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// The node at which forward turns to backward: the first of that phase, or where the plain schedule holds
 /// most.
@@ -10,7 +10,7 @@ pub(super) fn turn(task: &Task<'_>) -> usize {
     if let Some(first) = task.order.iter().position(backward) {
         return first;
     }
-    let profile = Schedule::plain(task).profile(task).unwrap_or_default();
+    let profile = RunList::plain(task).profile(task).unwrap_or_default();
     let most = profile.iter().copied().max();
     profile.iter().position(|&bytes| Some(bytes) == most).map_or(0, |at| at + 1)
 }
@@ -24,7 +24,7 @@ pub(super) fn rebuild(
     turn: usize,
     keeps: impl Fn(u32) -> bool,
     remembers: impl Fn(usize, usize) -> bool,
-) -> Schedule {
+) -> RunList {
     let mut runs = Vec::new();
     let mut here = vec![false; task.size.len()];
     let mut mutated = vec![false; task.size.len()];
@@ -56,7 +56,7 @@ pub(super) fn rebuild(
             }
         }
     }
-    Schedule { runs }
+    RunList { runs }
 }
 
 fn mutate(task: &Task<'_>, node: u32, first: bool, here: &mut [bool], mutated: &mut [bool]) {
@@ -94,7 +94,7 @@ fn forget(task: &Task<'_>, here: &mut [bool], mutated: &[bool], now: u32, keeps:
 
 /// The schedule that keeps of the forward pass what is read beyond the end of its segment. `cuts` are the
 /// first nodes of all segments but the first.
-pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedule {
+pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> RunList {
     let segment = |node: u32| cuts.partition_point(|&cut| cut <= node as usize);
     let keeps = |value: u32| {
         let producer = task.producer[value as usize];
@@ -108,7 +108,7 @@ pub(super) fn segmented(task: &Task<'_>, turn: usize, cuts: &[usize]) -> Schedul
 
 /// Segments of equal bytes, for 24 sizes: from all of the forward pass down to a thousandth, each three
 /// quarters of the one before.
-pub(super) fn by_bytes(task: &Task<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Vec<Schedule> {
+pub(super) fn by_bytes(task: &Task<'_>, stop: &(dyn Fn() -> bool + Sync)) -> Vec<RunList> {
     let turn = turn(task);
     let made = |node: usize| task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
     let mut size: i64 = (0..turn).map(made).sum();

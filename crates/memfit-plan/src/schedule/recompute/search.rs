@@ -10,7 +10,7 @@ use super::random::Random;
 use super::runs::RunId;
 use super::state::State;
 use super::task::NONE;
-use super::{Schedule, Task};
+use super::{RunList, Task};
 
 /// Heat at the start and at the end: to build a schedule, to leave a good one's structure, to polish it.
 pub(super) const HOT: (f64, f64) = (0.5, 0.002);
@@ -42,7 +42,7 @@ pub(super) struct Search<'t, 'g> {
 const CHAIN: usize = 64;
 
 impl<'t, 'g> Search<'t, 'g> {
-    pub(super) fn new(task: &'t Task<'g>, start: &Schedule, limit: i64, seed: u64) -> Option<Self> {
+    pub(super) fn new(task: &'t Task<'g>, start: &RunList, limit: i64, seed: u64) -> Option<Self> {
         let state = State::new(task, start, limit)?;
         let movable = (0..task.size.len())
             .map(super::task::narrow)

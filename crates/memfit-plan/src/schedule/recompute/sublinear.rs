@@ -11,7 +11,7 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::random::Random;
 use super::rebuild::{segmented, turn};
-use super::{Front, Infeasible, Recompute, Schedule, Task};
+use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// Breeds segmentations. Defaults as in MegEngine, except that it breeds at all.
@@ -43,7 +43,7 @@ impl Recompute for Sublinear {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let turn = turn(task);
         let mut front = Front::default();
-        front.add_schedule(task, Schedule::plain(task));
+        front.add_schedule(task, RunList::plain(task));
         let mut herd: Vec<(Bytes, Vec<usize>)> = Vec::new();
         let judge = |cuts: Vec<usize>, front: &mut Front| {
             let schedule = segmented(task, turn, &cuts);

@@ -1,18 +1,21 @@
-//! A schedule: which node runs when; what it takes; and its program.
+//! A schedule of runs alone: which node runs when; what it takes; its actions and its program.
 
-use memfit_ir::{Bytes, Csr, Nanos, Program};
+use memfit_ir::{Action, Bytes, Form, Nanos, Program, Schedule, ValueId};
 
 use super::Task;
-use super::lower::Lowering;
-use super::task::{NONE, bytes, narrow};
+use super::task::{self, NONE, bytes, narrow};
+
+/// How snapshots of small persistent storages are held.
+const SNAPSHOT: Form = Form::Encoded(task::SNAPSHOT);
 
 /// A sequence of runs of a task's nodes. First runs are in the order of the nodes; every read finds the latest
 /// run of the node that makes its value; a value is freed after its last use before it is made again.
 ///
-/// So a schedule is a list of numbers and nothing else: what is freed, taken over in place and made again
-/// follows from it, and no other choice of frees for the same runs needs fewer bytes at any of them.
+/// So it is a list of numbers and nothing else, which is what makes millions of changes to it cheap: what is freed, taken
+/// over in place and made again follows from it, and no other choice of frees for the same runs needs fewer bytes at
+/// any of them. [`RunList::actions`] is the [`Schedule`] that says the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Schedule {
+pub struct RunList {
     /// Nodes of the task, in the order they run.
     pub(super) runs: Vec<u32>,
 }
@@ -26,11 +29,11 @@ pub struct Cost {
     pub time: Nanos,
 }
 
-impl Schedule {
+impl RunList {
     /// Every node once.
     #[must_use]
-    pub fn plain(task: &Task<'_>) -> Schedule {
-        Schedule { runs: (0..narrow(task.nodes())).collect() }
+    pub fn plain(task: &Task<'_>) -> RunList {
+        RunList { runs: (0..narrow(task.nodes())).collect() }
     }
 
     /// Number of runs, first and later ones.
@@ -137,24 +140,39 @@ impl Schedule {
         Some(profile)
     }
 
+    /// The same as actions, beside which stand what keeps the snapshots of persistent storages: stored before the first
+    /// run of an op that mutates them, loaded before each later one, given up after the last.
+    #[must_use]
+    pub fn actions(&self, task: &Task<'_>) -> Schedule {
+        let mut left = vec![0u32; task.nodes()];
+        for &node in &self.runs {
+            left[node as usize] += 1;
+        }
+        let mut ran = vec![false; task.nodes()];
+        let mut actions = Vec::with_capacity(self.runs.len());
+        for node in self.runs.iter().map(|&node| node as usize) {
+            let first = !std::mem::replace(&mut ran[node], true);
+            left[node] -= 1;
+            let more = left[node] > 0;
+            let storages = task.snapped.row(node).iter().map(|&(input, _)| ValueId(input));
+            if !first {
+                actions.extend(storages.clone().map(|storage| Action::Load(storage, SNAPSHOT)));
+            } else if more {
+                actions.extend(storages.clone().map(|storage| Action::Store(storage, SNAPSHOT)));
+            }
+            actions.push(Action::Run { op: task.order[node], algorithm: 0 });
+            if !first && !more {
+                actions.extend(storages.map(|storage| Action::Release(storage, Some(SNAPSHOT))));
+            }
+        }
+        Schedule { actions }
+    }
+
     /// The program: each run a compute step, each buffer freed right after its last use or taken over.
     /// `None` if this is no schedule of `task`. Time O(operands of all runs).
     #[must_use]
     pub fn program(&self, task: &Task<'_>) -> Option<Program> {
         self.cost(task)?;
-        // For each run, which of its operands end with it: reads first, then writes.
-        let mut pairs: Vec<(usize, u32)> = Vec::new();
-        self.backward(task, |at, _, needed| {
-            let node = self.runs[at] as usize;
-            let operands = task.reads.row(node).iter().chain(task.writes.row(node)).copied();
-            pairs.extend(operands.filter(|&value| !needed[value as usize]).map(|value| (at, value)));
-        })?;
-        let dying = Csr::from_pairs(self.runs.len(), pairs.iter().copied());
-        let mut lowering = Lowering::new(task, &self.runs);
-        lowering.sources();
-        for (at, &node) in self.runs.iter().enumerate() {
-            lowering.run(node, dying.row(at))?;
-        }
-        Some(lowering.program)
+        self.actions(task).program(task.graph, task.in_place).ok()
     }
 }

@@ -1,0 +1,322 @@
+//! From actions to the steps of a program.
+
+use std::collections::BTreeMap;
+
+use super::stays::{StayId, Stays};
+use super::{Action, Form};
+use crate::{
+    BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, Op, OpId, Program, Step, StepId, ValueId,
+};
+
+/// The last transfers that touch something: to the other tier, and from there.
+type Busy = [Option<StepId>; 2];
+const OUT: usize = 0;
+const INTO: usize = 1;
+
+/// A value in device memory.
+#[derive(Clone, Copy)]
+struct Here {
+    stay: StayId,
+    buffer: BufferId,
+    busy: Busy,
+    /// The buffer holds what was fetched in this encoding: nothing has used the value yet.
+    packed: Option<Codec>,
+}
+
+/// A form of a value.
+#[derive(Clone, Copy)]
+struct Stored {
+    stay: StayId,
+    held: Held,
+    busy: Busy,
+}
+
+#[derive(Clone, Copy)]
+enum Held {
+    Buffer(BufferId),
+    Copy(CopyId),
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    in_place: InPlace,
+    stays: &'a Stays,
+    program: Program,
+    here: Vec<Option<Here>>,
+    forms: BTreeMap<(ValueId, Form), Stored>,
+    /// Stays begun so far: they are numbered as [`Stays`] numbers them.
+    begun: usize,
+    /// The last transfer of each direction that was waited for. Those before it are done as well.
+    awaited: Busy,
+    /// Copies that end when this fetch has been waited for.
+    leaving: Vec<(CopyId, StepId)>,
+}
+
+/// The program of `actions`, which `stays` has found to be a schedule.
+pub(super) fn program(graph: &Graph, actions: &[Action], in_place: InPlace, stays: &Stays) -> Program {
+    let mut lowering = Lowering {
+        graph,
+        in_place,
+        stays,
+        program: Program::default(),
+        here: vec![None; graph.value_count()],
+        forms: BTreeMap::new(),
+        begun: 0,
+        awaited: [None; 2],
+        leaving: Vec::new(),
+    };
+    lowering.sources();
+    for (at, &action) in actions.iter().enumerate() {
+        match action {
+            Action::Run { op, algorithm } => lowering.run(at, op, algorithm),
+            Action::Store(value, form) => lowering.store(at, value, form),
+            Action::Load(value, form) => lowering.load(at, value, form),
+            Action::Release(value, None) => lowering.end_plain(value, at),
+            Action::Release(value, Some(form)) => lowering.end_form((value, form), at),
+        }
+    }
+    for &result in graph.results() {
+        lowering.ready(result);
+    }
+    while let Some(&(_, fetch)) = lowering.leaving.first() {
+        lowering.wait(Some(fetch), INTO);
+    }
+    lowering.program
+}
+
+impl Lowering<'_> {
+    fn push(&mut self, step: Step) -> StepId {
+        self.program.steps.push(step);
+        StepId::at(self.program.steps.len() - 1)
+    }
+
+    fn size(&self, value: ValueId) -> Bytes {
+        self.graph.value(value).size
+    }
+
+    fn begin(&mut self) -> StayId {
+        self.begun += 1;
+        self.begun - 1
+    }
+
+    /// Sources are there; those that nothing uses go at once.
+    fn sources(&mut self) {
+        let is_source = |&value: &ValueId| self.graph.value(value).producer.is_none();
+        let sources: Vec<ValueId> = self.graph.value_ids().filter(is_source).collect();
+        for &value in &sources {
+            let buffer = self.program.buffer(Content::Value(value), self.size(value), None);
+            self.program.resident.push(buffer);
+            let stay = self.begin();
+            self.here[value.index()] = Some(Here { stay, buffer, busy: [None; 2], packed: None });
+        }
+        for value in sources {
+            if self.here[value.index()].is_some_and(|here| self.stays.is_unused(here.stay)) {
+                self.free(value);
+            }
+        }
+    }
+
+    /// Waits for a transfer of queue `queue`, unless that is done.
+    fn wait(&mut self, transfer: Option<StepId>, queue: usize) {
+        let Some(transfer) = transfer.filter(|&transfer| self.awaited[queue] < Some(transfer)) else {
+            return;
+        };
+        self.push(Step::Await(transfer));
+        self.awaited[queue] = Some(transfer);
+        if queue == INTO {
+            for (copy, fetch) in std::mem::take(&mut self.leaving) {
+                if fetch <= transfer {
+                    self.push(Step::Discard(copy));
+                } else {
+                    self.leaving.push((copy, fetch));
+                }
+            }
+        }
+    }
+
+    fn wait_both(&mut self, busy: Busy) {
+        self.wait(busy[OUT], OUT);
+        self.wait(busy[INTO], INTO);
+    }
+
+    fn free(&mut self, value: ValueId) {
+        if let Some(here) = self.here[value.index()].take() {
+            self.wait_both(here.busy);
+            self.push(Step::Free(here.buffer));
+        }
+    }
+
+    fn end_plain(&mut self, value: ValueId, at: usize) {
+        if self.here[value.index()].is_some_and(|here| self.stays.ends_at(here.stay, at)) {
+            self.free(value);
+        }
+    }
+
+    fn end_form(&mut self, key: (ValueId, Form), at: usize) {
+        let Some(&stored) = self.forms.get(&key) else { return };
+        if !self.stays.ends_at(stored.stay, at) {
+            return;
+        }
+        self.forms.remove(&key);
+        self.wait(stored.busy[OUT], OUT);
+        match (stored.held, stored.busy[INTO]) {
+            (Held::Buffer(buffer), _) => {
+                self.push(Step::Free(buffer));
+            }
+            (Held::Copy(copy), Some(fetch)) if self.awaited[INTO] < Some(fetch) => {
+                self.leaving.push((copy, fetch));
+            }
+            (Held::Copy(copy), _) => {
+                self.push(Step::Discard(copy));
+            }
+        }
+    }
+
+    /// The buffer of `value`, ready to be read.
+    fn ready(&mut self, value: ValueId) -> Option<BufferId> {
+        let mut here = self.here[value.index()]?;
+        self.wait(here.busy[INTO], INTO);
+        if here.packed.take().is_some() {
+            let to = self.program.buffer(Content::Value(value), self.size(value), None);
+            self.push(Step::Decode { from: here.buffer, to });
+            self.push(Step::Free(here.buffer));
+            (here.buffer, here.busy) = (to, [None; 2]);
+            self.here[value.index()] = Some(here);
+        }
+        Some(here.buffer)
+    }
+
+    fn run(&mut self, at: usize, id: OpId, algorithm: u16) {
+        let op = self.graph.op(id);
+        let mut reads = Vec::with_capacity(op.reads.len());
+        for &value in op.reads {
+            reads.extend(self.ready(value));
+        }
+        let mut taken: Vec<ValueId> = Vec::new();
+        let mut writes = Vec::with_capacity(op.writes.len());
+        let mut aside = Vec::new();
+        for &value in op.writes {
+            let input = self.predecessor(&op, id, value, &taken, at);
+            taken.extend(input);
+            let over = input.and_then(|input| self.here[input.index()].take());
+            self.wait_both(over.map_or([None; 2], |over| over.busy));
+            let over = over.map(|over| over.buffer);
+            let buffer = self.program.buffer(Content::Value(value), self.size(value), over);
+            let here = Here { stay: self.begin(), buffer, busy: [None; 2], packed: None };
+            if self.here[value.index()].is_some_and(|here| self.stays.is_home(here.stay)) {
+                aside.push(buffer);
+            } else {
+                self.here[value.index()] = Some(here);
+            }
+            writes.push(buffer);
+        }
+        let other = usize::from(algorithm).checked_sub(1).and_then(|other| op.algorithms.get(other));
+        let bytes = other.map_or(op.workspace, |other| other.workspace);
+        let workspace = (bytes > Bytes::ZERO).then(|| self.program.buffer(Content::Workspace, bytes, None));
+        let step = self.program.compute(id, algorithm, reads, writes, workspace);
+        self.push(step);
+        self.program.steps.extend(aside.into_iter().map(Step::Free));
+        for &value in op.reads.iter().chain(op.writes) {
+            self.end_plain(value, at);
+        }
+    }
+
+    /// The input whose bytes output `value` takes over, if any.
+    fn predecessor(
+        &self,
+        op: &Op<'_>,
+        id: OpId,
+        value: ValueId,
+        taken: &[ValueId],
+        at: usize,
+    ) -> Option<ValueId> {
+        let pairs = op.reuses.iter().filter(|pair| pair.output == value);
+        if let Some(must) = pairs.clone().find(|pair| pair.must) {
+            return Some(must.input);
+        }
+        let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
+        let dies = |input: ValueId| {
+            let ends = |here: Here| self.stays.ends_at(here.stay, at);
+            !self.stays.is_lasting(input) && self.here[input.index()].is_some_and(ends)
+        };
+        let alone = |input: ValueId| self.graph.value(input).readers.iter().all(|&reader| reader == id);
+        let allowed = |input: ValueId| match self.in_place {
+            InPlace::Must => false,
+            InPlace::SoleReader => dies(input) && alone(input),
+            InPlace::May => dies(input),
+        };
+        let mut inputs = pairs.map(|pair| pair.input);
+        inputs.find(|&input| allowed(input) && !taken.contains(&input) && !demanded(input))
+    }
+
+    fn store(&mut self, at: usize, value: ValueId, form: Form) {
+        let Some(from) = self.ready(value) else { return };
+        match form {
+            Form::Encoded(codec) => {
+                self.encode(value, from, codec);
+            }
+            Form::Tier(_) => {
+                let to = self.program.copy(Content::Value(value), self.size(value));
+                let step = Some(self.push(Step::Offload { from, to }));
+                let stored = Stored { stay: self.begin(), held: Held::Copy(to), busy: [step, None] };
+                self.forms.insert((value, form), stored);
+                if let Some(here) = &mut self.here[value.index()] {
+                    here.busy[OUT] = step;
+                }
+            }
+            Form::EncodedOn(_, codec) => {
+                let encoded = (value, Form::Encoded(codec));
+                let known = self.forms.get(&encoded).map(|stored| stored.held);
+                let from = match known {
+                    Some(Held::Buffer(buffer)) => buffer,
+                    _ => self.encode(value, from, codec),
+                };
+                let to = self.program.copy(Content::Encoded(value, codec), codec.bound(self.size(value)));
+                let step = Some(self.push(Step::Offload { from, to }));
+                let stored = Stored { stay: self.begin(), held: Held::Copy(to), busy: [step, None] };
+                self.forms.insert((value, form), stored);
+                if let Some(packed) = self.forms.get_mut(&encoded) {
+                    packed.busy[OUT] = step;
+                }
+                self.end_form(encoded, at);
+            }
+        }
+        self.end_form((value, form), at);
+        self.end_plain(value, at);
+    }
+
+    /// Makes the encoded form of `value` in device memory.
+    fn encode(&mut self, value: ValueId, from: BufferId, codec: Codec) -> BufferId {
+        let to = self.program.buffer(Content::Encoded(value, codec), codec.bound(self.size(value)), None);
+        self.push(Step::Encode { from, to });
+        let stored = Stored { stay: self.begin(), held: Held::Buffer(to), busy: [None; 2] };
+        self.forms.insert((value, Form::Encoded(codec)), stored);
+        to
+    }
+
+    fn load(&mut self, at: usize, value: ValueId, form: Form) {
+        let Some(&Stored { held, busy, .. }) = self.forms.get(&(value, form)) else { return };
+        let stay = self.begin();
+        let (content, size, packed) = match form {
+            Form::EncodedOn(_, codec) => {
+                (Content::Encoded(value, codec), codec.bound(self.size(value)), Some(codec))
+            }
+            Form::Tier(_) | Form::Encoded(_) => (Content::Value(value), self.size(value), None),
+        };
+        self.wait(busy[OUT].filter(|_| matches!(held, Held::Copy(_))), OUT);
+        let to = self.program.buffer(content, size, None);
+        let fetch = match held {
+            Held::Copy(from) => Some(self.push(Step::Fetch { from, to })),
+            Held::Buffer(from) => {
+                self.push(Step::Decode { from, to });
+                None
+            }
+        };
+        self.here[value.index()] = Some(Here { stay, buffer: to, busy: [None, fetch], packed });
+        if let Some(stored) = self.forms.get_mut(&(value, form)) {
+            stored.busy[INTO] = fetch;
+        }
+        self.end_form((value, form), at);
+        self.end_plain(value, at);
+    }
+}

@@ -1,0 +1,144 @@
+//! A schedule: what runs, what is stored and what is loaded, in this order. All else follows from it.
+//!
+//! Between two uses a value stays in device memory, or it is dropped and computed again, or it waits in another
+//! [`Form`]: in another tier, encoded, or both. A schedule says which, and nothing else. Derived from it are:
+//!
+//! - **Frees.** A stay ends after its last use before what it holds is made again: read by a run or a store, or named
+//!   by a [`Action::Release`]. No other frees for the same actions hold fewer bytes at any of them. A copy in another
+//!   tier ends when the last load of it has been waited for.
+//! - **Waits.** A loaded value is waited for right before its first use; a buffer whose store is under way right before
+//!   it is freed or taken over. A release after the store thus says for how long the two go on beside each other.
+//! - **Decoding after a fetch.** What comes back encoded is decoded right before its first use; a result at the end.
+//! - **In place.** As [`InPlace`] says, where the input's stay ends with the run.
+//! - **Homes.** A storage that is there before the first step and after the last stays where it is
+//!   ([`Graph::lasting`]). A run that defines a version of it which is there already leaves it alone: what the run
+//!   writes goes at once. So an op may run again on loaded copies of the storages that it mutates.
+
+mod lower;
+mod stays;
+
+use std::fmt;
+
+use crate::{Codec, Graph, InPlace, OpId, Program, ValueId};
+
+/// A place for bytes outside device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Host memory.
+    Host,
+}
+
+/// Where and how a value waits, beside its plain stay in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// As it is, in another tier.
+    Tier(Tier),
+    /// Encoded, in device memory.
+    Encoded(Codec),
+    /// Encoded, in another tier.
+    EncodedOn(Tier, Codec),
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run an op with one of its algorithms, as [`crate::Compute::algorithm`] counts them: the first run of an op
+    /// computes it, later ones recompute it.
+    Run {
+        /// The op.
+        op: OpId,
+        /// 0 is its own cost and workspace, `k` is `algorithms[k − 1]`.
+        algorithm: u16,
+    },
+    /// Make a form of a value that is in device memory, where it stays. To another tier in encoded form: it is encoded
+    /// first, unless that is there already.
+    Store(ValueId, Form),
+    /// Bring a value back to device memory from a form of it, which stays.
+    Load(ValueId, Form),
+    /// A use of a value, or of a form of it, that touches nothing: its stay goes on until here.
+    Release(ValueId, Option<Form>),
+}
+
+/// See the head of the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// What is done, in this order.
+    pub actions: Vec<Action>,
+}
+
+/// Why a list of actions is no schedule of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unscheduled {
+    /// This action names an op, an algorithm or a value that the graph does not have.
+    Unknown {
+        /// Its index.
+        action: usize,
+    },
+    /// This action needs a value, or a form of it, that is not there.
+    Missing {
+        /// Its index.
+        action: usize,
+        /// The value.
+        value: ValueId,
+        /// The form; `None` is the plain value in device memory.
+        form: Option<Form>,
+    },
+    /// This action loads a version of a storage that is in its home already.
+    AtHome {
+        /// Its index.
+        action: usize,
+        /// The value.
+        value: ValueId,
+    },
+    /// A result is not in device memory at the end.
+    NoResult {
+        /// The value.
+        value: ValueId,
+    },
+}
+
+impl fmt::Display for Unscheduled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unscheduled::Unknown { action } => write!(f, "action {action} names nothing of the graph"),
+            Unscheduled::Missing { action, value, form: None } => {
+                write!(f, "action {action} needs {value}, which is not in device memory")
+            }
+            Unscheduled::Missing { action, value, form: Some(form) } => {
+                write!(f, "action {action} needs {value} as {form:?}, which was not stored")
+            }
+            Unscheduled::AtHome { action, value } => {
+                write!(f, "action {action} loads {value}, which is in its home already")
+            }
+            Unscheduled::NoResult { value } => write!(f, "the result {value} is not there at the end"),
+        }
+    }
+}
+
+impl std::error::Error for Unscheduled {}
+
+impl Schedule {
+    /// Every op of `order` once, each with its default algorithm.
+    #[must_use]
+    pub fn in_order(order: &[OpId]) -> Schedule {
+        Schedule { actions: order.iter().map(|&op| Action::Run { op, algorithm: 0 }).collect() }
+    }
+
+    /// The program of this schedule. Whether ops may run again at all is not asked: the judge does. Time and space
+    /// O(ops + operands of all actions), times the logarithm of the number of stored forms for those.
+    ///
+    /// # Errors
+    ///
+    /// [`Unscheduled`] at the first action that can't be done, or for a result that is missing at the end.
+    pub fn program(&self, graph: &Graph, in_place: InPlace) -> Result<Program, Unscheduled> {
+        let stays = stays::Stays::of(graph, &self.actions)?;
+        Ok(lower::program(graph, &self.actions, in_place, &stays))
+    }
+
+    /// The same, without the actions that can't be done, and where a result is missing at the end: the judge finds it.
+    #[must_use]
+    pub(crate) fn lenient_program(mut self, graph: &Graph, in_place: InPlace) -> Program {
+        let stays = stays::Stays::of_doable(graph, &mut self.actions);
+        lower::program(graph, &self.actions, in_place, &stays)
+    }
+}

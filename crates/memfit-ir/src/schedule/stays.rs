@@ -1,0 +1,181 @@
+//! When each stay of a value, or of a form of it, ends.
+
+use std::collections::BTreeMap;
+
+use super::{Action, Form, Unscheduled};
+use crate::{Graph, OpId, ValueId};
+
+/// A stay's name: they are numbered in the order in which actions begin them, sources first.
+pub(super) type StayId = usize;
+
+/// Ends of stays, as one walk over the actions finds them.
+pub(super) struct Stays {
+    /// By stay: 0 if nothing uses it and it is a source, `k + 1` if action `k` is the last to use it, the largest
+    /// number if it is a result.
+    last: Vec<usize>,
+    /// By stay: whether it is the one place of a storage that lasts.
+    home: Vec<bool>,
+    /// By value: whether it is a version of such a storage.
+    lasting: Vec<bool>,
+    /// By value: its latest stay, unless a run has mutated it.
+    here: Vec<Option<StayId>>,
+    /// The latest stays of forms.
+    forms: BTreeMap<(ValueId, Form), StayId>,
+}
+
+impl Stays {
+    /// The stays of `actions`.
+    pub(super) fn of(graph: &Graph, actions: &[Action]) -> Result<Stays, Unscheduled> {
+        let mut stays = Stays::start(graph);
+        for (at, &action) in actions.iter().enumerate() {
+            stays.act(graph, at, action)?;
+        }
+        stays.keep_results(graph).map_or(Ok(stays), Err)
+    }
+
+    /// Leaves out the actions that can't be done; the stays of the others.
+    pub(super) fn of_doable(graph: &Graph, actions: &mut Vec<Action>) -> Stays {
+        let mut stays = Stays::start(graph);
+        let mut at = 0;
+        actions.retain(|&action| {
+            let doable = stays.act(graph, at, action).is_ok();
+            at += usize::from(doable);
+            doable
+        });
+        stays.keep_results(graph);
+        stays
+    }
+
+    /// Whether `stay` ends right after action `at`.
+    pub(super) fn ends_at(&self, stay: StayId, at: usize) -> bool {
+        self.last.get(stay) == Some(&(at + 1))
+    }
+
+    /// Whether `stay` is a source that nothing uses.
+    pub(super) fn is_unused(&self, stay: StayId) -> bool {
+        self.last.get(stay) == Some(&0)
+    }
+
+    /// Whether `stay` is the one place of a storage that lasts.
+    pub(super) fn is_home(&self, stay: StayId) -> bool {
+        self.home.get(stay) == Some(&true)
+    }
+
+    /// Whether `value` is a version of a storage that lasts.
+    pub(super) fn is_lasting(&self, value: ValueId) -> bool {
+        self.lasting[value.index()]
+    }
+
+    fn start(graph: &Graph) -> Stays {
+        let count = graph.value_count();
+        let (last, home) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut stays =
+            Stays { last, home, lasting: graph.lasting(), here: vec![None; count], forms: BTreeMap::new() };
+        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
+            let home = stays.lasting[value.index()];
+            stays.here[value.index()] = Some(stays.begin(0, home));
+        }
+        stays
+    }
+
+    fn begin(&mut self, last: usize, home: bool) -> StayId {
+        self.last.push(last);
+        self.home.push(home);
+        self.last.len() - 1
+    }
+
+    fn at_home(&self, value: ValueId) -> bool {
+        self.here[value.index()].is_some_and(|stay| self.home[stay])
+    }
+
+    /// Does what action `at` does to the stays; nothing at all if it can't be done.
+    fn act(&mut self, graph: &Graph, at: usize, action: Action) -> Result<(), Unscheduled> {
+        let unknown = Unscheduled::Unknown { action: at };
+        match action {
+            Action::Run { op, algorithm } => {
+                let known = op.index() < graph.op_count();
+                if !known || usize::from(algorithm) > graph.op(op).algorithms.len() {
+                    return Err(unknown);
+                }
+                return self.run(graph, at, op);
+            }
+            Action::Store(value, _) | Action::Load(value, _) | Action::Release(value, _)
+                if value.index() >= graph.value_count() =>
+            {
+                return Err(unknown);
+            }
+            Action::Store(value, form) => {
+                self.use_plain(at, value)?;
+                if let Form::EncodedOn(_, codec) = form {
+                    let encoded = Form::Encoded(codec);
+                    if self.use_form(at, value, encoded).is_err() {
+                        let stay = self.begin(at + 1, false);
+                        self.forms.insert((value, encoded), stay);
+                    }
+                }
+                let stay = self.begin(at + 1, false);
+                self.forms.insert((value, form), stay);
+            }
+            Action::Load(value, _) if self.at_home(value) => {
+                return Err(Unscheduled::AtHome { action: at, value });
+            }
+            Action::Load(value, form) => {
+                self.use_form(at, value, form)?;
+                self.here[value.index()] = Some(self.begin(at + 1, false));
+            }
+            Action::Release(value, None) => self.use_plain(at, value)?,
+            Action::Release(value, Some(form)) => self.use_form(at, value, form)?,
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, graph: &Graph, at: usize, op: OpId) -> Result<(), Unscheduled> {
+        let op = graph.op(op);
+        if let Some(&value) = op.reads.iter().find(|value| self.here[value.index()].is_none()) {
+            return Err(Unscheduled::Missing { action: at, value, form: None });
+        }
+        for &value in op.reads {
+            self.use_plain(at, value)?;
+        }
+        let mut homes: Vec<ValueId> = Vec::new();
+        for pair in op.reuses.iter().filter(|pair| pair.must) {
+            let stay = self.here[pair.input.index()].take();
+            if stay.is_some_and(|stay| self.home[stay]) {
+                homes.push(pair.output);
+            }
+        }
+        for &value in op.writes {
+            let stay = self.begin(at + 1, homes.contains(&value));
+            if !self.at_home(value) {
+                self.here[value.index()] = Some(stay);
+            }
+        }
+        Ok(())
+    }
+
+    fn use_plain(&mut self, at: usize, value: ValueId) -> Result<(), Unscheduled> {
+        let missing = Unscheduled::Missing { action: at, value, form: None };
+        let stay = self.here[value.index()].ok_or(missing)?;
+        self.last[stay] = at + 1;
+        Ok(())
+    }
+
+    fn use_form(&mut self, at: usize, value: ValueId, form: Form) -> Result<(), Unscheduled> {
+        let missing = Unscheduled::Missing { action: at, value, form: Some(form) };
+        let stay = *self.forms.get(&(value, form)).ok_or(missing)?;
+        self.last[stay] = at + 1;
+        Ok(())
+    }
+
+    /// Results stay to the end. The first that is missing, if any.
+    fn keep_results(&mut self, graph: &Graph) -> Option<Unscheduled> {
+        let mut missing = None;
+        for &value in graph.results() {
+            match self.here[value.index()] {
+                Some(stay) => self.last[stay] = usize::MAX,
+                None => missing = missing.or(Some(Unscheduled::NoResult { value })),
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,124 @@
+//! Schedules with runs, stores, loads and releases, valid by construction.
+//!
+//! Ops run in the graph's own order. Between them anything that can be done is done at random: values are stored in
+//! every form, loaded back, released, and ops run again. Only what nothing derives can go wrong is left out: no op runs
+//! again that must not, and nothing is loaded that is in its home.
+
+use memfit_ir::{Action, Codec, Effect, Form, Graph, OpId, Schedule, Tier, ValueId};
+
+use crate::Rng;
+
+/// Forms without loss.
+const FORMS: [Form; 3] =
+    [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)];
+
+struct Writer<'a> {
+    graph: &'a Graph,
+    rng: &'a mut Rng,
+    replays_random: bool,
+    actions: Vec<Action>,
+    /// By value: whether it is in device memory, or could have been left there.
+    here: Vec<bool>,
+    /// By value: whether that is the home of a storage that lasts.
+    home: Vec<bool>,
+    stored: Vec<(ValueId, Form)>,
+    ran: Vec<OpId>,
+}
+
+/// A random schedule of `graph`, in which seeded ops may run again where `replays_random` says so.
+#[must_use]
+pub fn schedule(graph: &Graph, replays_random: bool, rng: &mut Rng) -> Schedule {
+    let lasting = graph.lasting();
+    let is_source = |value: ValueId| graph.value(value).producer.is_none();
+    let mut writer = Writer {
+        graph,
+        replays_random,
+        actions: Vec::new(),
+        here: graph.value_ids().map(is_source).collect(),
+        home: graph.value_ids().map(|value| is_source(value) && lasting[value.index()]).collect(),
+        stored: Vec::new(),
+        ran: Vec::new(),
+        rng,
+    };
+    let restless = 20 + writer.rng.below(60);
+    for op in graph.op_ids() {
+        while writer.rng.chance(restless) {
+            writer.disturb();
+        }
+        writer.run(op);
+        writer.ran.push(op);
+    }
+    while writer.rng.chance(restless) {
+        writer.disturb();
+    }
+    Schedule { actions: writer.actions }
+}
+
+impl Writer<'_> {
+    /// One thing that no first run is; or nothing, where chance names what can't be done.
+    fn disturb(&mut self) {
+        let values: Vec<ValueId> = self.graph.value_ids().filter(|value| self.here[value.index()]).collect();
+        match self.rng.below(8) {
+            0..2 => {
+                let Some(value) = self.rng.pick(&values) else { return };
+                let form = FORMS[self.rng.below(FORMS.len())];
+                self.actions.push(Action::Store(value, form));
+                self.stored.push((value, form));
+                if let Form::EncodedOn(_, codec) = form {
+                    self.stored.push((value, Form::Encoded(codec)));
+                }
+            }
+            2..4 => {
+                let home = |&(value, _): &(ValueId, Form)| self.home[value.index()];
+                let away: Vec<(ValueId, Form)> =
+                    self.stored.iter().copied().filter(|stored| !home(stored)).collect();
+                let Some((value, form)) = self.rng.pick(&away) else { return };
+                self.actions.push(Action::Load(value, form));
+                self.here[value.index()] = true;
+            }
+            4 => {
+                let Some(value) = self.rng.pick(&values) else { return };
+                self.actions.push(Action::Release(value, None));
+            }
+            5 => {
+                let Some((value, form)) = self.rng.pick(&self.stored) else { return };
+                self.actions.push(Action::Release(value, Some(form)));
+            }
+            _ => {
+                let again: Vec<OpId> = self.ran.iter().copied().filter(|&op| self.may_run(op)).collect();
+                let Some(op) = self.rng.pick(&again) else { return };
+                self.run(op);
+            }
+        }
+    }
+
+    /// Whether `op` may run again now.
+    fn may_run(&self, op: OpId) -> bool {
+        let op = self.graph.op(op);
+        let effect = match op.effect {
+            Effect::Pure => true,
+            Effect::Seeded => self.replays_random,
+            Effect::Once | Effect::Collective => false,
+        };
+        // A result that were mutated again would be gone.
+        let mutated = op.reuses.iter().filter(|pair| pair.must);
+        let kept = |input: ValueId| self.graph.is_result(input);
+        effect
+            && op.reads.iter().all(|value| self.here[value.index()])
+            && !mutated.clone().any(|pair| kept(pair.input))
+    }
+
+    fn run(&mut self, id: OpId) {
+        let op = self.graph.op(id);
+        let algorithm = u16::try_from(self.rng.below(op.algorithms.len() + 1)).unwrap_or(0);
+        self.actions.push(Action::Run { op: id, algorithm });
+        for &value in op.writes {
+            self.here[value.index()] = true;
+        }
+        for pair in op.reuses.iter().filter(|pair| pair.must) {
+            self.here[pair.input.index()] = false;
+            let home = std::mem::replace(&mut self.home[pair.input.index()], false);
+            self.home[pair.output.index()] |= home;
+        }
+    }
+}
