@@ -1,20 +1,24 @@
 //! `cargo xtask hammer`: every strategy and every way to spoil a plan, before the judge and on real bytes.
 //!
-//! One strike makes a good plan with steps of every kind and mutants of it, and a graph on which a few pairs
-//! of an order and a placer work, with mutants of their plans. Two things must never happen: the judge
-//! refuses a good plan, or it accepts a plan that leaves wrong bytes. Each is shown with a text that
-//! reproduces it.
+//! One strike makes a good plan with steps of every kind and mutants of it, a random schedule with stores, loads and
+//! encodings, and a graph on which a few pairs of an order and a placer work, with mutants of all their plans; some
+//! strikes ask a scheduler as well. Two things must never happen: the judge refuses a good plan, or it accepts a plan
+//! that leaves wrong bytes. Each is shown with a text that reproduces it.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_ir::{Bytes, InPlace, Limits, Plan, Program};
+use memfit_ir::{Bytes, Graph, InPlace, Limits, OpId, Plan, Program};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
+use memfit_plan::schedule::recompute::RECOMPUTES;
+use memfit_plan::schedule::{RunList, Task};
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, MUTATORS, Rng, Verdict, case, device, graph, mutant, shrink, try_plan};
+use memfit_testkit::{
+    Case, MUTATORS, Rng, Verdict, case, device, graph, host_peak, mutant, schedule, shrink, try_plan,
+};
 use memfit_verify::Rule;
 use rayon::prelude::*;
 
@@ -22,6 +26,8 @@ use rayon::prelude::*;
 const MUTANTS: (usize, usize) = (8, 2);
 /// Pairs of an order and a placer in each strike.
 const PAIRS: usize = 3;
+/// One strike in so many asks a scheduler: some search for as long as it takes to judge a thousand plans.
+const SCHEDULED: u64 = 64;
 /// Strikes between two looks at the count.
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
@@ -46,6 +52,10 @@ pub(crate) struct Failure {
 pub(crate) struct Report {
     /// Good plans of the testkit's own generator.
     own: Row,
+    /// Random schedules.
+    schedules: Row,
+    /// Plans of schedulers.
+    schedulers: Vec<Row>,
     orders: Vec<Row>,
     placers: Vec<Row>,
     /// A placer returned nothing, as pins or banks permit it to.
@@ -64,6 +74,8 @@ impl Report {
     fn new(seed: u64) -> Report {
         Report {
             own: Row::default(),
+            schedules: Row::default(),
+            schedulers: vec![Row::default(); RECOMPUTES.len()],
             orders: vec![Row::default(); ORDERS.len()],
             placers: vec![Row::default(); PLACERS.len()],
             unplaced: 0,
@@ -92,7 +104,7 @@ impl Report {
 
     /// Good plans that the judge refused, or that were wrong.
     fn refused(&self) -> u64 {
-        let good = [&self.own].into_iter().chain(&self.orders);
+        let good = [&self.own, &self.schedules].into_iter().chain(&self.orders).chain(&self.schedulers);
         good.map(|row| row.iter().sum::<u64>() - row[Verdict::AcceptedRight as usize]).sum()
     }
 
@@ -104,7 +116,9 @@ impl Report {
     fn merge(mut self, other: Report) -> Report {
         let add = |mine: &mut Row, theirs: &Row| mine.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
         add(&mut self.own, &other.own);
+        add(&mut self.schedules, &other.schedules);
         for (mine, theirs) in [
+            (&mut self.schedulers, &other.schedulers),
             (&mut self.orders, &other.orders),
             (&mut self.placers, &other.placers),
             (&mut self.mutants, &other.mutants),
@@ -186,15 +200,10 @@ fn strike(seed: u64) -> Report {
         let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
         let align = Bytes([1, 16, 64][rng.below(3)]);
         let program = Program::in_order(&graph, &ORDERS[order].order(&graph, &context), in_place);
-        let (problem, item_of) = Problem::of(&graph, &program, &Limits::arena(Bytes::MAX, align));
-        let Ok(placement) = PLACERS[placer].place(&problem, &context) else {
+        let Some(case) = placed(&graph, program, placer, align, &context) else {
             report.unplaced += 1;
             continue;
         };
-        let limits = Limits::arena(placement.height, align);
-        let layout = Problem::layout(&placement.places, &item_of);
-        let plan = Plan { graph: graph.digest(), program, layout };
-        let case = Case { graph: Arc::clone(&graph), limits, plan };
         let name =
             || format!("{} × {}, {in_place:?}", ORDERS[order].info().name, PLACERS[placer].info().name);
         let verdict = report.good(&truth, &case, seed, name);
@@ -202,14 +211,100 @@ fn strike(seed: u64) -> Report {
         report.placers[placer][verdict as usize] += 1;
         report.spoil(&truth, &case, seed, &mut rng, MUTANTS.1);
     }
+    strike_schedule(&mut report, &graph, &truth, seed, &mut rng, &context);
+    if seed.is_multiple_of(SCHEDULED) {
+        strike_scheduler(&mut report, &graph, &truth, seed, &mut rng, &context);
+    }
     report
+}
+
+/// The plan of `program` that a placer makes of it; seeded ops may run again, and copies fit exactly.
+fn placed(
+    graph: &Arc<Graph>,
+    program: Program,
+    placer: usize,
+    align: Bytes,
+    context: &Context<'_>,
+) -> Option<Case> {
+    let (problem, item_of) = Problem::of(graph, &program, &Limits::arena(Bytes::MAX, align));
+    let placement = PLACERS[placer].place(&problem, context).ok()?;
+    let layout = Problem::layout(&placement.places, &item_of);
+    let plan = Plan { graph: graph.digest(), program, layout };
+    let mut limits = Limits::arena(placement.height, align);
+    limits.host = host_peak(&plan);
+    limits.replays_random = true;
+    Some(Case { graph: Arc::clone(graph), limits, plan })
+}
+
+/// A random schedule with stores, loads and encodings.
+fn strike_schedule(
+    report: &mut Report,
+    graph: &Arc<Graph>,
+    truth: &Truth,
+    seed: u64,
+    rng: &mut Rng,
+    context: &Context<'_>,
+) {
+    let schedule = schedule(graph, true, rng);
+    let in_place = [InPlace::Must, InPlace::SoleReader, InPlace::May][rng.below(3)];
+    let (placer, align) = (rng.below(PLACERS.len()), Bytes([1, 16, 64][rng.below(3)]));
+    let program = match schedule.program(graph, in_place) {
+        Ok(program) => program,
+        Err(fault) => {
+            report.schedules[Verdict::RejectedRight as usize] += 1;
+            let what = format!("NO PROGRAM: {fault} in {schedule:?}");
+            report.failures.push(Failure { what, seed, replay: String::new() });
+            return;
+        }
+    };
+    let Some(case) = placed(graph, program, placer, align, context) else {
+        report.unplaced += 1;
+        return;
+    };
+    let verdict = report.good(truth, &case, seed, || format!("{in_place:?}, {schedule:?}"));
+    report.schedules[verdict as usize] += 1;
+    report.spoil(truth, &case, seed, rng, MUTANTS.0);
+}
+
+/// What a scheduler finds between the floor and the plain schedule's peak.
+fn strike_scheduler(
+    report: &mut Report,
+    graph: &Arc<Graph>,
+    truth: &Truth,
+    seed: u64,
+    rng: &mut Rng,
+    context: &Context<'_>,
+) {
+    let order: Vec<OpId> = graph.op_ids().collect();
+    let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
+    let task = Task::new(graph, &order, in_place, true, context);
+    let Some(plain) = RunList::plain(&task).cost(&task) else { return };
+    let floor = task.floor().0;
+    let budget = Bytes(floor.0 + (plain.peak.0 - floor.0) * rng.below(5) as u64 / 4);
+    let which = rng.below(RECOMPUTES.len());
+    let Ok(front) = RECOMPUTES[which].plan(&task, budget, context) else { return };
+    for point in &front.points {
+        let name = || format!("{} within {budget}", RECOMPUTES[which].info().name);
+        let Some(program) = point.schedule.program(&task) else {
+            report.schedulers[which][Verdict::RejectedRight as usize] += 1;
+            report.failures.push(Failure { what: name(), seed, replay: String::new() });
+            continue;
+        };
+        let placer = rng.below(PLACERS.len());
+        let Some(case) = placed(graph, program, placer, context.device.align, context) else { continue };
+        let verdict = report.good(truth, &case, seed, name);
+        report.schedulers[which][verdict as usize] += 1;
+        report.spoil(truth, &case, seed, rng, MUTANTS.1);
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "rejected", "rejected", "accepted", "ACCEPTED")?;
         writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "wrong", "right", "right", "WRONG")?;
-        let mut rows = vec![("own programs", self.own)];
+        let mut rows = vec![("own programs", self.own), ("schedules", self.schedules)];
+        let schedulers = RECOMPUTES.iter().zip(&self.schedulers);
+        rows.extend(schedulers.map(|(scheduler, row)| (scheduler.info().name, *row)));
         rows.extend(ORDERS.iter().zip(&self.orders).map(|(order, row)| (order.info().name, *row)));
         rows.extend(PLACERS.iter().zip(&self.placers).map(|(placer, row)| (placer.info().name, *row)));
         let good = rows.len();

@@ -2,6 +2,7 @@
 
 mod bench;
 mod hammer;
+mod imports;
 mod python;
 mod run;
 mod tidy;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::run;
+use crate::{imports, run};
 
 /// The most lines of a source file, its tests apart.
 const LONGEST: usize = 600;
@@ -22,6 +22,7 @@ pub(crate) fn check() -> Result<()> {
     let files: BTreeSet<&str> = listed.lines().filter(|file| Path::new(file).is_file()).collect();
     let mut faults: Vec<String> = Vec::new();
     let mut judge = 0;
+    faults.extend(imports::faults(&files, |file| std::fs::read_to_string(file).unwrap_or_default()));
     for file in files {
         let bytes = std::fs::read(file)?;
         if bytes.len() as u64 > LARGEST && !MAY_BE_LARGE.contains(&file) {

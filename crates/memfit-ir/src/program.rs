@@ -1,6 +1,6 @@
 //! What runs: a straight-line program over buffers, each filled once.
 
-use crate::{BufferId, Bytes, Codec, CopyId, Graph, OpId, Schedule, StepId, ValueId};
+use crate::{BufferId, Bytes, Codec, CopyId, OpId, StepId, ValueId};
 
 /// What a buffer or a host copy is claimed to hold. The judge does not believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -189,24 +189,6 @@ impl Program {
     pub fn writes(&self, compute: &Compute) -> &[BufferId] {
         let start = compute.start as usize + compute.reads as usize;
         self.operands.get(start..start + compute.writes as usize).unwrap_or(&[])
-    }
-
-    /// Every op once, in the graph's own order, each buffer freed right after its last use; in-place only
-    /// where the graph demands it.
-    #[must_use]
-    pub fn eager(graph: &Graph) -> Program {
-        let order: Vec<OpId> = graph.op_ids().collect();
-        Program::in_order(graph, &order, InPlace::Must)
-    }
-
-    /// Every op of `order` once, each buffer freed right after its last use in that order.
-    ///
-    /// `order` is a permutation of the graph's ops in which every op comes after the ops it depends on. Ops
-    /// whose turn comes before an input exists are left out, and so are ids that name no op: the judge will
-    /// find the result missing. Time and space O(ops + operands).
-    #[must_use]
-    pub fn in_order(graph: &Graph, order: &[OpId], in_place: InPlace) -> Program {
-        Schedule::in_order(order).lenient_program(graph, in_place)
     }
 
     /// The lane of step `step`.

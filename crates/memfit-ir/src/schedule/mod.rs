@@ -134,11 +134,26 @@ impl Schedule {
         let stays = stays::Stays::of(graph, &self.actions)?;
         Ok(lower::program(graph, &self.actions, in_place, &stays))
     }
+}
 
-    /// The same, without the actions that can't be done, and where a result is missing at the end: the judge finds it.
+impl Program {
+    /// Every op once, in the graph's own order, each buffer freed right after its last use; in-place only
+    /// where the graph demands it.
     #[must_use]
-    pub(crate) fn lenient_program(mut self, graph: &Graph, in_place: InPlace) -> Program {
-        let stays = stays::Stays::of_doable(graph, &mut self.actions);
-        lower::program(graph, &self.actions, in_place, &stays)
+    pub fn eager(graph: &Graph) -> Program {
+        let order: Vec<OpId> = graph.op_ids().collect();
+        Program::in_order(graph, &order, InPlace::Must)
+    }
+
+    /// Every op of `order` once, each buffer freed right after its last use in that order.
+    ///
+    /// `order` is a permutation of the graph's ops in which every op comes after the ops it depends on. Ops
+    /// whose turn comes before an input exists are left out, and so are ids that name no op: the judge will
+    /// find the result missing. Time and space O(ops + operands).
+    #[must_use]
+    pub fn in_order(graph: &Graph, order: &[OpId], in_place: InPlace) -> Program {
+        let mut actions = Schedule::in_order(order).actions;
+        let stays = stays::Stays::of_doable(graph, &mut actions);
+        lower::program(graph, &actions, in_place, &stays)
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn search(model: &Model, context: &Context<'_>) -> Known {
     }
     if known.peak > known.bound && !(context.stop)() {
         // Values now die where they do in the best order so far.
-        known.offer(model, super::series_parallel::arrange(model, &known.order, context));
+        known.offer(model, super::ways::arrange(model, &known.order, context));
     }
     let effort = usize::try_from(context.effort).unwrap_or(usize::MAX);
     let mut work = WORK.saturating_mul(effort);

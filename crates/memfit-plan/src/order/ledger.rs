@@ -1,8 +1,9 @@
 //! Live bytes as ops are run and taken back one by one.
 
-use memfit_ir::OpId;
+use memfit_ir::{Bytes, OpId};
 
 use super::Model;
+use super::model::bytes;
 
 /// The account of live bytes after some ops have run, in any order their dependencies allow.
 ///
@@ -121,5 +122,20 @@ impl<'m> Ledger<'m> {
             }
         }
         sum
+    }
+}
+
+impl Model {
+    /// The largest sum of live bytes when the ops run in `order`, which the dependencies allow: the peak of
+    /// [`crate::liveness::Profile`] of the program in that order. Time O(ops + operands).
+    #[must_use]
+    pub fn peak(&self, order: &[OpId]) -> Bytes {
+        bytes(self.highest(order))
+    }
+
+    /// The same, as the orders count.
+    pub(super) fn highest(&self, order: &[OpId]) -> i64 {
+        let mut ledger = Ledger::new(self);
+        order.iter().map(|&op| ledger.run(op)).fold(self.floor(), i64::max)
     }
 }

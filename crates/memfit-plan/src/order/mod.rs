@@ -21,6 +21,7 @@ mod reverse_dfs;
 mod segments;
 mod series_parallel;
 mod walk;
+mod ways;
 
 pub use ledger::Ledger;
 pub use model::Model;

@@ -2,7 +2,6 @@
 
 use memfit_ir::{Bytes, Csr, Graph, InPlace, OpId, ValueId};
 
-use super::Ledger;
 use crate::dependencies::Dependencies;
 
 /// A graph reduced to the question of its order, in flat arrays. Made once and shared by all orders.
@@ -129,40 +128,11 @@ impl Model {
         &self.deps
     }
 
-    /// The largest sum of live bytes when the ops run in `order`, which the dependencies allow: the peak of
-    /// [`crate::liveness::Profile`] of the program in that order. Time O(ops + operands).
-    #[must_use]
-    pub fn peak(&self, order: &[OpId]) -> Bytes {
-        bytes(self.highest(order))
-    }
-
-    /// The same, as the orders count.
-    pub(super) fn highest(&self, order: &[OpId]) -> i64 {
-        let mut ledger = Ledger::new(self);
-        order.iter().map(|&op| ledger.run(op)).fold(self.floor(), i64::max)
-    }
-
-    /// A stronger bound than [`Model::lower_bound`], found by asking what must be live around the highest ops
-    /// of a good `order`. Equal to its peak on most training graphs, which proves the order optimal. Work
-    /// bounded to some hundred walks over the graph and a few maximum flows.
-    #[must_use]
-    pub fn bound_around(&self, order: &[OpId]) -> Bytes {
-        bytes(super::bound::strongest(self, order, super::bound::EFFORT, &|| false))
-    }
-
     /// Bytes that are live at some step, whatever the order: before the first op all sources, after the last
     /// one all results.
     pub(super) fn floor(&self) -> i64 {
         let end = if self.op_count() > 0 { self.end } else { 0 };
         if self.steps { self.sources.max(end) } else { 0 }
-    }
-
-    /// No order of the graph has a smaller peak: the largest need of a single op, with all storages that live
-    /// across the step boundary; all sources, which are there at the start; all results, which are there at
-    /// the end. Time O(ops + operands).
-    #[must_use]
-    pub fn lower_bound(&self) -> Bytes {
-        bytes(super::bound::of(self))
     }
 }
 

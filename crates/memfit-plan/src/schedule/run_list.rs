@@ -74,10 +74,7 @@ impl RunList {
         }
         let mut peak = 0;
         self.backward(task, |_, mem, _| peak = peak.max(mem))?;
-        let unused = |value: usize| {
-            task.producer[value] == NONE && !task.live_out[value] && task.readers.row(value).is_empty()
-        };
-        if self.runs.is_empty() && !(0..task.size.len()).any(unused) {
+        if self.runs.is_empty() && !(0..task.size.len()).any(|value| task.is_unused(value)) {
             return Some(Cost { peak: Bytes::ZERO, time: Nanos(time) }); // A program without steps.
         }
         peak = peak.max(task.sources);

@@ -248,7 +248,8 @@ impl<'g> Task<'g> {
     pub fn floor(&self) -> (Bytes, Option<OpId>) {
         let ends: i64 = (0..self.size.len()).filter(|&v| self.live_out[v]).map(|v| self.size[v]).sum();
         if self.nodes() == 0 {
-            return (super::RunList::plain(self).cost(self).map_or(Bytes::ZERO, |cost| cost.peak), None);
+            let steps = (0..self.size.len()).any(|value| self.is_unused(value));
+            return (if steps { bytes(self.constant + self.sources) } else { Bytes::ZERO }, None);
         }
         let mut floor = (self.sources.max(ends), None);
         for node in 0..self.nodes() {
@@ -258,6 +259,11 @@ impl<'g> Task<'g> {
             }
         }
         (bytes(self.constant + floor.0), floor.1)
+    }
+
+    /// Whether `value` is a source that nothing reads or keeps: it is freed before the first run.
+    pub(super) fn is_unused(&self, value: usize) -> bool {
+        self.producer[value] == NONE && !self.live_out[value] && self.readers.row(value).is_empty()
     }
 
     /// The least bytes beside `constant` with which `node` can run: its operands and scratch, an output over
