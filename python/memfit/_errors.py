@@ -37,7 +37,9 @@ class BudgetError(Error):
     floor_bytes: int | None
     """No plan with these means fits below: persistent bytes plus the largest working set."""
     least_budget_bytes: int | None
-    """The smallest budget that is known to be enough."""
+    """The smallest budget that is known to be enough; a bound from below where `lower_bound` is true."""
+    lower_bound: bool
+    """Whether `least_budget_bytes` was not tried: less is not enough, and more may be needed."""
     proved: bool
     """Whether the budget is below the floor: then no strategy can help."""
     dominant: str | None
@@ -53,6 +55,7 @@ class BudgetError(Error):
         budget_bytes: int | None = None,
         floor_bytes: int | None = None,
         least_budget_bytes: int | None = None,
+        lower_bound: bool = False,
         proved: bool = False,
         dominant: str | None = None,
         witness: dict[str, Any] | None = None,
@@ -61,6 +64,7 @@ class BudgetError(Error):
         self.budget_bytes = budget_bytes
         self.floor_bytes = floor_bytes
         self.least_budget_bytes = least_budget_bytes
+        self.lower_bound = lower_bound
         self.proved = proved
         self.dominant = dominant
         self.witness = witness

@@ -230,7 +230,7 @@ def test_a_budget_error_says_what_is_enough_and_leaves_the_model_usable():
     there = live_bytes(CPU)
     before = [digest(parameter) for parameter in net.parameters()]
     budget = there + 8 * KIB
-    with pytest.raises(BudgetError, match="would do") as told, Budget(budget):
+    with pytest.raises(BudgetError, match="is not enough for it") as told, Budget(budget):
         net(x)
     error = told.value
     assert error.budget_bytes == budget

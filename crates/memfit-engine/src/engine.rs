@@ -13,6 +13,7 @@ use crate::fault::Fault;
 use crate::guide::Guide;
 use crate::host::{Block, Host};
 use crate::log::Log;
+use crate::past::Past;
 use crate::run::Scratch;
 use crate::state::{NONE, Record, State, next_index};
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub regeneration: Regeneration,
     /// Whether what nobody can need any more leaves the tables. DTR's simulator never forgets.
     pub forget: bool,
+    /// Whether a host that asks for it has the past cut where it costs more than it serves: [`Engine::cut_past`].
+    pub cut: bool,
     /// The most time that may go into recomputation, since the start.
     pub patience: Nanos,
     /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
@@ -54,6 +57,7 @@ impl Settings {
             dealloc: Dealloc::EagerEvict,
             regeneration: Regeneration::Yielding,
             forget: true,
+            cut: true,
             patience: Nanos(u64::MAX),
             log: false,
         }
@@ -119,6 +123,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) kept: Vec<u32>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
+    /// What the program has given up.
+    pub(crate) past: Past,
 }
 
 impl<'a, H: Host> Engine<'a, H> {
@@ -155,6 +161,7 @@ impl<'a, H: Host> Engine<'a, H> {
             log: None,
             guide: None,
             preferred: Vec::new(),
+            past: Past::new(settings.budget),
             settings,
             stats: Stats::default(),
             kinds: Vec::new(),
@@ -439,6 +446,7 @@ impl<'a, H: Host> Engine<'a, H> {
         of_storage.held -= 1;
         if of_storage.held == 0 {
             self.released(storage);
+            self.passed(storage);
         }
         if held == 0 && self.settings.forget {
             self.collect(tensor.0);

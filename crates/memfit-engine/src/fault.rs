@@ -50,7 +50,7 @@ pub struct NoRoom {
     pub holding: Vec<Holding>,
     /// The budget.
     pub budget: Bytes,
-    /// The smallest budget with which this call would have gone on. Not over the budget if the bytes are there, but
+    /// The smallest budget with which this call would have gone on, as things stand; later ones may need more. Not over the budget if the bytes are there, but
     /// nowhere in one piece.
     pub enough: Bytes,
 }
@@ -73,7 +73,7 @@ impl fmt::Display for NoRoom {
             }
         }
         if enough > budget {
-            write!(f, "; `{enough}` would do")
+            write!(f, "; less than `{enough}` is not enough for it")
         } else {
             write!(f, "; as many bytes are free, but not in one piece")
         }

@@ -90,6 +90,16 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
+    /// Whether something may have to be computed again from `tensor`, or from a view of its storage.
+    #[must_use]
+    pub fn is_needed(&self, tensor: TensorId) -> bool {
+        let this = self.state.tensors.get(tensor.index()).filter(|tensor| tensor.alive);
+        this.is_some_and(|this| {
+            let tensors = &self.state.storage(this.storage).tensors;
+            tensors.iter().any(|&tensor| self.state.tensor(tensor).users > 0)
+        })
+    }
+
     /// What can't go any more needs no maker, unless that makes something else that can.
     pub(crate) fn forget_makers(&mut self) {
         while let Some(storage) = self.kept.pop() {

@@ -39,6 +39,7 @@ mod guide;
 mod host;
 mod log;
 pub mod offline;
+mod past;
 pub mod replay;
 mod run;
 mod snapshots;

@@ -488,6 +488,7 @@ impl<H: Host> Engine<'_, H> {
     fn overwritten(&mut self, storage: u32) {
         self.state.leave_pool(storage);
         self.undefine(storage);
+        self.passed_away(storage);
         self.evictor.evicted(&self.state, storage);
     }
 
@@ -507,6 +508,7 @@ impl<H: Host> Engine<'_, H> {
         self.state.leave_pool(storage);
         self.undefine(storage);
         self.free(self.block(storage));
+        self.passed_away(storage);
         self.evictor.evicted(&self.state, storage);
     }
 

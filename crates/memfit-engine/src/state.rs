@@ -56,6 +56,9 @@ pub(crate) struct Storage {
     pub(crate) evictable: bool,
     pub(crate) in_pool: bool,
     pub(crate) alive: bool,
+    /// Whether it's in the list of what the program has given up, and the bytes that are counted there.
+    pub(crate) listed: bool,
+    pub(crate) past: u64,
     /// Σ time of the distinct ops that make its tensors.
     pub(crate) cost: u64,
     pub(crate) last_access: u64,

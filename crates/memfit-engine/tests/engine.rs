@@ -131,7 +131,7 @@ fn no_room_says_who_holds_what_and_how_much_would_do() {
     assert_eq!(
         fault.to_string(),
         "no room for the `2 KiB` of op `big` in a budget of `4 KiB`: `1 KiB` operands of the op, `1 KiB` pinned by the \
-         user, `1 KiB` can't be computed again; `5 KiB` would do"
+         user, `1 KiB` can't be computed again; less than `5 KiB` is not enough for it"
     );
     assert!(made.is_empty());
     engine.unpin(a).unwrap();

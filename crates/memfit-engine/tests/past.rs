@@ -78,3 +78,85 @@ fn a_view_that_is_away_keeps_its_maker_when_its_bytes_stay() {
     engine.del(x).unwrap();
     assert_eq!(engine.stats().used, Bytes::ZERO);
 }
+
+/// One turn of a loop that carries state: noise from a small source, a passing result, the next state.
+fn turn(engine: &mut Engine<'_, VirtualHost>, state: TensorId) -> TensorId {
+    let source = engine.put(Bytes(300), Role::Constant).unwrap();
+    let noise = op(engine, &[source], Output::Fresh(SIZE));
+    engine.del(source).unwrap();
+    let mixed = op(engine, &[state, noise], Output::Fresh(SIZE));
+    engine.del(noise).unwrap();
+    let next = op(engine, &[mixed], Output::Fresh(SIZE));
+    engine.del(mixed).unwrap();
+    engine.del(state).unwrap();
+    if engine.is_past_long() {
+        engine.cut_past().unwrap();
+    }
+    next
+}
+
+#[test]
+fn a_loop_that_carries_state_needs_no_more_with_every_turn() {
+    for cut in [false, true] {
+        let settings = Settings { cut, ..Settings::new(Bytes(1 << 20)) };
+        let mut engine = Engine::new(VirtualHost::default(), settings).unwrap();
+        let mut state = op(&mut engine, &[], Output::Fresh(SIZE));
+        let (mut used, mut tables) = (Vec::new(), Vec::new());
+        for at in 1..=1600 {
+            state = turn(&mut engine, state);
+            if at % 400 == 0 {
+                used.push(engine.stats().used.0);
+                tables.push(engine.table_bytes().0);
+            }
+        }
+        if cut {
+            assert!(used.iter().all(|&bytes| bytes < 100 << 10), "{used:?}");
+            assert!(tables[3] <= tables[0] + tables[0] / 8, "{tables:?}");
+        } else {
+            assert!(used[3] > 3 * used[0], "{used:?}");
+        }
+        // The state is what it was, and goes with its last reference.
+        engine.get(state).unwrap();
+        engine.del(state).unwrap();
+        assert_eq!(engine.stats().used, Bytes::ZERO);
+    }
+}
+
+#[test]
+fn a_state_that_is_away_comes_back_before_its_past_is_cut() {
+    let mut engine = engine();
+    let mut state = op(&mut engine, &[], Output::Fresh(SIZE));
+    for _ in 0..30 {
+        state = turn(&mut engine, state);
+    }
+    assert!(engine.drop(state).unwrap());
+    engine.cut_past().unwrap();
+    assert!(engine.is_resident(state) && !engine.is_evictable(state));
+    assert_eq!(engine.stats().used, SIZE);
+}
+
+#[test]
+fn the_past_of_what_is_larger_is_left_alone() {
+    let mut engine = engine();
+    let source = engine.put(SIZE, Role::Input).unwrap();
+    let passing = op(&mut engine, &[source], Output::Fresh(SIZE));
+    let large = op(&mut engine, &[passing], Output::Fresh(Bytes(16 * SIZE.0)));
+    engine.del(passing).unwrap();
+    engine.del(source).unwrap();
+    engine.cut_past().unwrap();
+    assert!(engine.is_evictable(large));
+    assert!(engine.drop(large).unwrap());
+    engine.get(large).unwrap();
+    assert_eq!(engine.stats().recomputes, 2);
+}
+
+#[test]
+fn what_nothing_is_computed_from_is_not_needed() {
+    let mut engine = engine();
+    let x = engine.put(SIZE, Role::Input).unwrap();
+    assert!(!engine.is_needed(x));
+    let y = op(&mut engine, &[x], Output::Fresh(SIZE));
+    assert!(engine.is_needed(x) && !engine.is_needed(y));
+    engine.del(y).unwrap();
+    assert!(!engine.is_needed(x));
+}

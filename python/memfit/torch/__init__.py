@@ -49,6 +49,7 @@ _HOMES = {
     **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
     **dict.fromkeys(("Policy", "policy"), "._policy"),
     "Meter": ".meter",
+    "SlowWarning": "._slow",
     "explain": "memfit",
     "BudgetError": "memfit",
 }

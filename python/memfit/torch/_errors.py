@@ -9,9 +9,10 @@ from memfit import _memfit
 def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
     """A `BudgetError` with what the engine told.
 
-    Beside its usual attributes: `op` needs `asked` bytes for its results and scratch memory; `operands`,
-    `pinned` and `kept` are the bytes that can't go because the op reads them, the user pinned them, or
-    nothing can compute them again.
+    `least_budget_bytes` is a lower bound here: what this op needs as things stand, which nobody has tried;
+    later ops may need more. Beside its usual attributes: `op` needs `asked` bytes for its results and
+    scratch memory; `operands`, `pinned` and `kept` are the bytes that can't go because the op reads them,
+    the user pinned them, or nothing can compute them again.
     """
     dominant = max(("operands", "pinned", "kept"), key=lambda name: told[name])
     error = memfit.BudgetError(
@@ -19,6 +20,7 @@ def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
         hint="a larger budget, a smaller batch, or fewer tensors held",
         budget_bytes=told["budget"],
         least_budget_bytes=told["enough"],
+        lower_bound=True,
         dominant={"kept": "what can't be computed again", "pinned": "pinned tensors", "operands": told["op"]}[
             dominant
         ],

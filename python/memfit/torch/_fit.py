@@ -235,7 +235,7 @@ class Fitted:
         finally:
             state.put_back()
         error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
-        error.least_budget_bytes = least
+        error.least_budget_bytes, error.lower_bound = least, False
         error.proved = self.budget < told.floor_bytes
         error.hint = (
             f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step "

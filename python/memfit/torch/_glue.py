@@ -2,7 +2,6 @@
 the bytes of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from memfit.torch import _convolution
+from memfit.torch import _convolution, _recurrent, _sizes
 from memfit.torch._errors import budget_error
 
 tensor = torch.Tensor
@@ -87,6 +86,7 @@ def describe(func: Any) -> dict[str, Any]:
         "foreign": collective,
         "volatile": namespace not in _KNOWN_NAMESPACES and any(written),
         "makes": len(schema.returns) > 0,
+        "by_data": schema.name in _sizes.BY_DATA,
         "writes": _marked(schema, written),
         "sized": _marked(schema, sized),
         "norm": _NORMS.get(schema.name),
@@ -149,11 +149,13 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     and whether the latter is only a bound. Nothing is computed: the call is made on meta tensors.
     """
     operands = list(tensors((args, kwargs)))
+    if (made := _sizes.of_pointwise(func, args, kwargs, operands)) is not None:
+        return made, _SMALL, False
     read = sum(operand.numel() * operand.element_size() for operand in operands)
     try:
         results = _on_meta(func, args, kwargs or {})
     except Exception:  # A wrong call fails again when it is made, with PyTorch's own words.
-        return None, _unknown(func, operands, read), True
+        return None, _unknown(read), True
     sizes = [storage.nbytes() for storage in results]
     name = func._schema.name
     dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
@@ -169,7 +171,14 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
         return sizes, made + _SMALL, True
     if name in _convolution.NAMES:
         return sizes, _convolution.scratch(func, args, kwargs or {}, made), True
+    if name == _recurrent.NAME:
+        return sizes, _recurrent.scratch(args), True
     return sizes, wider * (read + made) + _SMALL, True
+
+
+def sizes(func: Any, args: Any, kwargs: Any) -> _sizes.Needs | None:
+    """What a call needs whose sizes `infer` can't say; its operands are there, and are looked at."""
+    return _sizes.sizes(func, args, kwargs, infer)
 
 
 # Pointwise ops that are made of others.
@@ -191,10 +200,7 @@ _LITTLE_SCRATCH = {
 _SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
 
 
-def _unknown(func: Any, operands: list[torch.Tensor], read: int) -> int:
-    name = func._schema.name
-    if name == "aten::nonzero" and operands:
-        return 8 * max(1, operands[0].dim()) * operands[0].numel() + _SMALL
+def _unknown(read: int) -> int:
     return 2 * read + _SMALL
 
 
@@ -240,13 +246,33 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 def storages(value: Any) -> Iterator[torch.UntypedStorage]:
     """The storages of the tensors in `value`; of a wrapper, as a `DTensor`, those that it wraps."""
     for tensor in tensors(value):
-        if _is_wrapper(tensor):
+        if is_wrapper(tensor):
             yield from storages([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]])
         else:
             yield tensor.untyped_storage()
 
 
-def _is_wrapper(tensor: torch.Tensor) -> bool:
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def parts(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """The storages on the tracked device that a tensor is made of which is more than a window on one."""
+    if tensor.layout == torch.sparse_coo:
+        found = [tensor._indices(), tensor._values()]
+    elif tensor.layout in _COMPRESSED:
+        found = [getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]]
+    else:
+        return []  # Of other layouts the bytes are out of reach.
+    return [part.untyped_storage() for part in found if getattr(part, on_device)]
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether the tensor only wraps others, as a `DTensor`."""
     return hasattr(type(tensor), "__tensor_flatten__")
 
 
@@ -303,31 +329,6 @@ def mark_freed(size: int) -> None:
 
 
 # Storages
-
-
-def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
-    """All storages on `device` that Python can reach, each once.
-
-    Their order is that in which the collector knows their tensors.
-    """
-    found: dict[int, torch.UntypedStorage] = {}
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
-            continue
-        try:
-            for tensor in (thing, thing.grad if thing.is_leaf else None):
-                # A wrapper has no bytes; what it wraps is known by itself.
-                if tensor is None or _is_wrapper(tensor):
-                    continue
-                if tensor.device.type == device.type:
-                    storage = tensor.untyped_storage()
-                    # A fake tensor says that it is on a device; its storage does not.
-                    if storage.device.type == device.type:
-                        found[id(storage)] = storage
-        except (RuntimeError, NotImplementedError):
-            continue
-    return list(found.values())
 
 
 def evict(storage: torch.UntypedStorage) -> None:

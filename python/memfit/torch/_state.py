@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from memfit.torch._glue import live_storages, storages
+from memfit.torch._alive import live_storages
+from memfit.torch._glue import storages
 
 
 class State:

@@ -28,8 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
 from memfit.torch import _glue
+from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
-from memfit.torch._glue import live_storages
+from memfit.torch._slow import Pace
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,7 +48,7 @@ class Budget:
 
     `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by
     default CUDA, where there is one, or else the CPU) have at any moment, those that are there already
-    included. `BudgetError` says what would do where that is impossible.
+    included. `BudgetError` says what is the least where that is impossible.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through, with other last bits. docs/pytorch-ops.md has the list.
@@ -100,7 +101,7 @@ class Budget:
         native = _memfit.Eager(_glue, self.budget, align=align, afresh=afresh, **self._options)
         for storage in live_storages(self.device):
             native.adopt(storage)
-        self._native = native
+        self._native, self._pace = native, Pace()
         if is_distributed():
             self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in _leaves()]
         _forks.add(self)
@@ -186,10 +187,17 @@ class Budget:
         try:
             with torch._C._DisableTorchDispatch():
                 self._last = native.stats()
-                native.close()
+                try:
+                    self._step_ends()
+                finally:
+                    native.close()
         finally:
             self._native = None
             _forks.discard(self)
+
+    def _step_ends(self) -> None:
+        if self._native is not None and not self._options["evict_all"]:
+            self._pace.step(self._native, self.budget)
 
     def __call__(self, function: Function) -> Function:
         """Decorates `function`: each call runs within a budget of its own."""
@@ -369,6 +377,7 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             for value in state.values() if isinstance(state, dict) else ():
                 if type(value) is torch.Tensor:
                     settle(value.untyped_storage())
+    budget._step_ends()
 
 
 register_optimizer_step_post_hook(_after_step)

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from memfit.torch._glue import AllocatorEvents, live_storages, mark_freed
+from memfit.torch._alive import live_storages
+from memfit.torch._glue import AllocatorEvents, mark_freed
 
 
 class Meter:

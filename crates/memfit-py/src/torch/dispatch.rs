@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) bytes: u64,
     /// Whether its content may change without an op: what reads it is kept.
     pub(super) exposed: bool,
+    /// The op that made or wrote it last; none for what no op was seen to make.
+    pub(super) by: Option<Arc<Op>>,
 }
 
 /// Scratch memory below this is not worth measuring.
@@ -35,11 +37,13 @@ const MEASURED: u64 = 1 << 18;
 pub(super) struct Inner {
     pub(super) engine: Engine<'static, Torch>,
     pub(super) entries: FxHashMap<usize, Entry>,
-    ops: Ops,
+    pub(super) ops: Ops,
     token: Token,
     complex: bool,
     pub(super) looks: BinaryHeap<Look>,
     pub(super) count: u64,
+    /// The op before which all of them were looked at.
+    pub(super) looked: u64,
     made: Vec<TensorId>,
     reads: Vec<TensorId>,
     /// Steps that were recorded, and their plans.
@@ -63,6 +67,7 @@ impl Inner {
             complex: false,
             looks: BinaryHeap::new(),
             count: 0,
+            looked: 0,
             made: Vec::new(),
             reads: Vec::new(),
             steps: Steps::default(),
@@ -84,6 +89,9 @@ impl Inner {
         self.drain()?;
         self.look_later();
         self.look(py)?;
+        if self.engine.is_past_long() {
+            self.cut_past(py)?;
+        }
         let op = self.ops.op(func, &self.engine.host.glue)?;
         if op.way == Way::Metadata {
             return func.call(args.clone(), kwargs);
@@ -134,7 +142,13 @@ impl Inner {
             true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
             false => None,
         };
-        let known = shape.map(|shape| self.ops.table[shape as usize].clone()).unwrap_or_else(Shape::nothing);
+        let mut known =
+            shape.map(|shape| self.ops.table[shape as usize].clone()).unwrap_or_else(Shape::nothing);
+        let by_data = (op.by_data || found.opaque) && known.fresh.is_none();
+        if by_data {
+            self.by_data(&mut known, &op, &reads, args, kwargs)?;
+        }
+        let known = known;
         let sizes = known.fresh.as_deref();
         let effect = match op.effect {
             Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => op.effect,
@@ -156,11 +170,14 @@ impl Inner {
         let windows = operands.map(|operand| operand.window).collect();
         let mut template =
             Some(Template { args: positional, kwargs: named, windows, outputs: outputs.clone() });
+        self.look_for(py, outputs.iter().map(fresh_bytes).sum::<u64>().saturating_add(known.workspace))?;
         // The generator's state is memory of its own.
-        let state = match effect {
+        reads.truncate(first_statistic);
+        let mut state = match effect {
             Effect::Seeded => Some(self.put_state(py)?),
             _ => None,
         };
+        reads.extend(state);
         let measured = known.guessed && known.workspace > MEASURED;
         self.engine.host.pending = Some(Pending {
             op: Arc::clone(&op),
@@ -168,7 +185,6 @@ impl Inner {
             kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
             template: template.take_if(|_| again),
             generator,
-            state_bytes: state,
             measured,
             started: false,
             state: None,
@@ -178,17 +194,17 @@ impl Inner {
         });
         let engine_call = Call {
             kind: &op.name,
-            reads: &reads[..first_statistic],
+            reads: &reads,
             outputs: &outputs,
             time: Nanos(known.time),
             workspace: Bytes(known.workspace),
             effect,
         };
-        let applied = self.apply(py, engine_call, known.guessed);
+        let applied = self.apply(py, engine_call, known.guessed && sizes.is_some());
         let pending = self.engine.host.pending.take();
-        if let Some(state) = pending.as_ref().and_then(|pending| pending.state_bytes) {
-            self.engine.host.closed_states.push(state);
-        }
+        // From here on only a repetition needs it.
+        let last = state.take_if(|_| self.evict_all && applied.is_ok());
+        self.give_up(py, state)?;
         applied?;
         let lost = || PyRuntimeError::new_err(format!("`{}` has not run", op.name));
         let pending = pending.ok_or_else(lost)?;
@@ -206,7 +222,7 @@ impl Inner {
                 let call = Call { time: Nanos(pending.time), effect: Effect::Pure, ..engine_call };
                 self.receive_later(py, &op, &result, template, call)?
             }
-            sizes => self.receive(py, &result, &made[..fresh], sizes)?,
+            sizes => self.receive(py, &op, &result, &made[..fresh], sizes)?,
         };
         if outcome.is_some() {
             // What a repetition would write can't be told from what it would make.
@@ -214,7 +230,7 @@ impl Inner {
                 self.engine.keep_resident(tensor).map_err(|fault| self.fault(py, fault))?;
             }
         }
-        if let (Some(shape), Some(given)) = (shape, outcome) {
+        if let (Some(shape), Some(given)) = (shape.filter(|_| !by_data), outcome) {
             // Once a kernel may know better than its description; after that its sizes depend on the data.
             let shape = &mut self.ops.table[shape as usize];
             shape.fresh = Some(given.into()).filter(|_| !shape.corrected);
@@ -222,6 +238,9 @@ impl Inner {
         }
         for (&tensor, &at) in made[fresh..].iter().zip(&written) {
             self.overwritten(py, addresses[at], tensor)?;
+            if let Some(entry) = self.entries.get_mut(&addresses[at]) {
+                entry.by = Some(Arc::clone(&op));
+            }
         }
         self.made = made;
         self.made.clear();
@@ -246,6 +265,7 @@ impl Inner {
         if self.evict_all {
             self.engine.drop_all();
         }
+        self.give_up(py, last)?;
         Ok(result)
     }
 
@@ -294,6 +314,7 @@ impl Inner {
             Fault::NoRoom(_) if !retries.looked => {
                 retries.looked = true;
                 self.look_at_all(py)?;
+                self.cut_past(py)?;
             }
             Fault::Host(_) if retries.drained < 3 && self.drain()? => {
                 self.engine.host.raised = None;
@@ -332,7 +353,7 @@ impl Inner {
         let py = storage.py();
         let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
         let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
-        self.enter(storage, tensor, bytes, exposed || (bytes > 0 && !resizable))?;
+        self.enter(storage, tensor, bytes, exposed || (bytes > 0 && !resizable), None)?;
         Ok(tensor)
     }
 
@@ -343,13 +364,17 @@ impl Inner {
         tensor: TensorId,
         bytes: u64,
         exposed: bool,
+        by: Option<&Arc<Op>>,
     ) -> PyResult<()> {
         self.token += 1;
         let owner = watch(storage, self.token, &self.engine.host.dead)?;
         if let Some(block) = self.engine.block_of(tensor) {
             *self.engine.host.slot(block.storage) = Slot { owner, ..Slot::default() };
         }
-        self.entries.insert(storage.as_ptr().addr(), Entry { tensor, token: self.token, bytes, exposed });
+        self.entries.insert(
+            storage.as_ptr().addr(),
+            Entry { tensor, token: self.token, bytes, exposed, by: by.cloned() },
+        );
         Ok(())
     }
 
@@ -386,7 +411,6 @@ impl Inner {
             kwargs: None,
             template,
             generator: None,
-            state_bytes: None,
             measured: false,
             started: false,
             state: None,
@@ -399,7 +423,7 @@ impl Inner {
         applied?;
         let made = std::mem::take(&mut self.made);
         for ((storage, &tensor), bytes) in storages.iter().zip(&made).zip(given) {
-            self.enter(storage, tensor, bytes, false)?;
+            self.enter(storage, tensor, bytes, false, Some(op))?;
         }
         self.made = made;
         self.made.clear();
@@ -410,6 +434,7 @@ impl Inner {
     fn receive<'py>(
         &mut self,
         py: Python<'py>,
+        op: &Arc<Op>,
         result: &Bound<'py, PyAny>,
         made: &[TensorId],
         sizes: Option<&[u64]>,
@@ -420,7 +445,7 @@ impl Inner {
         let (storages, given) = self.made_in(result)?;
         if sizes == Some(given.as_slice()) {
             for ((storage, &tensor), bytes) in storages.iter().zip(made).zip(given) {
-                self.enter(storage, tensor, bytes, false)?;
+                self.enter(storage, tensor, bytes, false, Some(op))?;
             }
             return Ok(None);
         }
@@ -432,6 +457,9 @@ impl Inner {
         }
         for (storage, &bytes) in storages.iter().zip(&given) {
             self.bring_in(storage, bytes, false, Role::Input)?;
+            if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
+                entry.by = Some(Arc::clone(op));
+            }
         }
         Ok(sizes.is_some().then_some(given))
     }
@@ -479,16 +507,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Room for the state of a generator, which lives as long as the recipe.
-    fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
-        let bytes = Bytes(self.engine.host.glue.state_bytes);
-        let tensor = self.again(py, |engine| engine.put(bytes, Role::Constant))?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            *self.engine.host.slot(block.storage) = Slot::default();
-        }
-        Ok(tensor)
-    }
-
     /// A fault of the engine's as Python's error.
     pub(super) fn fault(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
         if let Some(raised) = self.engine.host.raised.take() {
@@ -513,24 +531,12 @@ impl Inner {
         }
         Ok(PyErr::from_value(self.engine.host.glue.no_room.bind(py).call1((told,))?))
     }
+}
 
-    /// Brings back every storage that somebody can reach, whatever it takes, and lets go of all.
-    pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
-        let looked = self.look_at_all(py);
-        self.engine.lift_budget();
-        let mut live: Vec<(Token, TensorId)> =
-            self.entries.values().map(|entry| (entry.token, entry.tensor)).collect();
-        live.sort_unstable_by_key(|&(token, _)| token);
-        let mut outcome = looked;
-        ops::leave_known(std::mem::take(&mut self.ops));
-        for (_, tensor) in live {
-            // What has died while others came back is not missed.
-            let known = self.entries.values().any(|entry| entry.tensor == tensor);
-            if known && let Err(error) = self.again(py, |engine| engine.restore(tensor)) {
-                outcome = outcome.and(Err(error));
-            }
-        }
-        outcome
+fn fresh_bytes(output: &Output) -> u64 {
+    match output {
+        Output::Fresh(bytes) => bytes.0,
+        Output::View(_) | Output::InPlace(_) => 0,
     }
 }
 

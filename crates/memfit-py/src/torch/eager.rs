@@ -100,6 +100,7 @@ impl Eager {
             align: Bytes(align),
             allocator: "ideal".to_owned(),
             evictor: evictor.to_owned(),
+            cut: !evict_all,
             ..Settings::new(Bytes(budget))
         };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;
@@ -308,6 +309,11 @@ impl Eager {
         closed
     }
 
+    /// Why there are bytes that can't go, the most bytes first: why, bytes, storages.
+    fn kept(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
+        Ok(self.enter(py)?.inner()?.kept())
+    }
+
     /// What has been done so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut within = self.enter(py)?;
@@ -324,6 +330,8 @@ impl Eager {
             ("recompute_ns", stats.recompute_ns),
             ("storages", inner.entries.len() as u64),
             ("recipes", inner.engine.host.recipes.len() as u64),
+            ("looks", inner.looks.len() as u64),
+            ("shapes", inner.ops.shapes() as u64),
         ] {
             told.set_item(name, value)?;
         }

@@ -16,6 +16,9 @@ pub(super) struct Glue {
     pub(super) describe: Py<PyAny>,
     /// `infer(func, args, kwargs)`: bytes of the storages it makes and of its scratch memory, or `None`.
     pub(super) infer: Py<PyAny>,
+    /// `sizes(func, args, kwargs)`: the same for an op whose results' sizes depend on its operands' content; or a bound for both
+    /// together, or `None`.
+    pub(super) sizes: Py<PyAny>,
     /// `window(storage, dtype, offset, shape, stride)`: a tensor over a storage.
     pub(super) window: Py<PyAny>,
     /// `replay(func, args, kwargs, grad, state)`: calls below autograd, from a generator state.
@@ -48,6 +51,7 @@ impl Glue {
             parameter: take("parameter")?,
             describe: take("describe")?,
             infer: take("infer")?,
+            sizes: take("sizes")?,
             window: take("window")?,
             replay: take("replay")?,
             is_grad_enabled: take("is_grad_enabled")?,

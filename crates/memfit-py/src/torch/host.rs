@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use memfit::engine::{Block, Host, HostError, Output, Run, TensorId, expected};
+use memfit::engine::{Block, Host, HostError, Output, Run, expected};
 use memfit::ir::Nanos;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -23,10 +23,8 @@ pub(super) struct Recipe {
     outputs: Vec<Output>,
     /// Whether gradients were wanted: some kernels only then make what backward needs.
     grad: bool,
-    /// State of the generator before the first run.
+    /// State of the generator before the first run. For the engine it is the last operand.
     state: Option<Py<PyAny>>,
-    /// The engine's room for it.
-    state_bytes: Option<TensorId>,
 }
 
 /// A call that is about to run for the first time.
@@ -37,8 +35,6 @@ pub(super) struct Pending {
     /// What is needed to make the call again, if that may be asked for.
     pub(super) template: Option<Template>,
     pub(super) generator: Option<Py<PyAny>>,
-    /// Room for the generator's state; the recipe takes it.
-    pub(super) state_bytes: Option<TensorId>,
     /// Whether its scratch memory is to be measured.
     pub(super) measured: bool,
     pub(super) started: bool,
@@ -69,8 +65,6 @@ pub(super) struct Torch {
     pub(super) dead: Dead,
     /// Storages that the host holds since somebody looked.
     pub(super) kept: Vec<u32>,
-    /// Rooms of generator states that nobody needs any more.
-    pub(super) closed_states: Vec<TensorId>,
     start: Instant,
 }
 
@@ -86,7 +80,6 @@ impl Torch {
             raised: None,
             dead: Dead::default(),
             kept: Vec::new(),
-            closed_states: Vec::new(),
             start: Instant::now(),
         }
     }
@@ -137,9 +130,8 @@ impl Torch {
     fn remember(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<()> {
         if let Some(Template { args, kwargs, windows, outputs }) = pending.template.take() {
             let (op, state) = (Arc::clone(&pending.op), pending.state.take());
-            let state_bytes = pending.state_bytes.take();
             let grad = self.glue.is_grad_enabled.bind(py).call0()?.is_truthy()?;
-            let recipe = Recipe { op, args, kwargs, windows, outputs, grad, state, state_bytes };
+            let recipe = Recipe { op, args, kwargs, windows, outputs, grad, state };
             self.recipes.insert(number, recipe);
         }
         Ok(())
@@ -304,8 +296,7 @@ impl Host for Torch {
     }
 
     fn close(&mut self, call: u64) {
-        let recipe = self.recipes.remove(&call);
-        self.closed_states.extend(recipe.and_then(|recipe| recipe.state_bytes));
+        self.recipes.remove(&call);
     }
 
     fn clock(&mut self) -> Nanos {

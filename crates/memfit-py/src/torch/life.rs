@@ -7,13 +7,15 @@ use memfit::engine::TensorId;
 use pyo3::prelude::*;
 
 use super::dispatch::Inner;
+use super::ops;
 use super::storages::{Owner, Token};
 
 /// When a storage that the host holds is looked at next: whether the program has given it up. Op, address, token,
 /// interval.
 pub(super) type Look = Reverse<(u64, usize, Token, u64)>;
 
-/// A storage's first look comes after so many ops, and the interval doubles up to the last.
+/// A storage's first look comes after so many ops, and the interval doubles up to the last; or, where many storages are held,
+/// to so many ops that there is a look or two at each.
 const FIRST_LOOK: u64 = 16;
 const LAST_LOOK: u64 = 256;
 
@@ -34,9 +36,6 @@ impl Inner {
 
     /// Gives up what has died since the last time; true if there was something.
     pub(super) fn drain(&mut self) -> PyResult<bool> {
-        while let Some(state) = self.engine.host.closed_states.pop() {
-            Python::attach(|py| self.engine.del(state).map_err(|fault| self.fault(py, fault)))?;
-        }
         let dead = {
             let mut dead = self.engine.host.dead.lock().unwrap_or_else(PoisonError::into_inner);
             if dead.is_empty() {
@@ -95,17 +94,42 @@ impl Inner {
             }
             self.looks.pop();
             if !self.look_at(py, address, token)? {
-                let interval = (interval * 2).min(LAST_LOOK);
+                let interval = (interval * 2).min(LAST_LOOK.max(self.looks.len() as u64 / 2));
                 self.looks.push(Reverse((self.count + interval, address, token, interval)));
             }
         }
         Ok(())
     }
 
+    /// Before an op that needs `bytes`: rather than to evict for it, to look who has gone, unless that was done lately.
+    pub(super) fn look_for(&mut self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        let stats = self.engine.stats();
+        let short = stats.used.0.saturating_add(bytes) > self.engine.settings().budget.0;
+        if short && self.count - self.looked > self.looks.len() as u64 {
+            self.look_at_all(py)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts off what costs more than it serves.
+    pub(super) fn cut_past(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut drained = 0;
+        loop {
+            match self.engine.cut_past() {
+                Err(memfit::engine::Fault::Host(_)) if drained < 3 && self.drain()? => {
+                    self.engine.host.raised = None;
+                    drained += 1;
+                }
+                cut => return cut.map_err(|fault| self.fault(py, fault)),
+            }
+        }
+    }
+
     /// Looks at all storages that the host holds.
     pub(super) fn look_at_all(&mut self, py: Python<'_>) -> PyResult<()> {
         self.drain()?;
         self.look_later();
+        self.looked = self.count;
         for look in std::mem::take(&mut self.looks).into_vec() {
             let Reverse((_, address, token, _)) = look;
             if !self.look_at(py, address, token)? {
@@ -122,8 +146,14 @@ impl Inner {
         };
         let tensor = entry.tensor;
         let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
-        self.engine.host.slot(block.storage);
-        let host = &self.engine.host;
+        let needed = self.engine.is_needed(tensor);
+        let host = &mut self.engine.host;
+        if !needed {
+            // Nothing is lost with its bytes any more, so its death will be noticed.
+            let dead = std::sync::Arc::clone(&host.dead);
+            return host.slot(block.storage).let_go(py, token, &dead).map(|()| true);
+        }
+        host.slot(block.storage);
         if !host.slots[block.storage as usize].is_unreferenced(py, &host.glue)? {
             return Ok(false);
         }
@@ -136,5 +166,27 @@ impl Inner {
         if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
             entry.exposed = true;
         }
+    }
+
+    /// Brings back every storage that somebody can reach, whatever it takes, and lets go of all.
+    pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
+        let looked = self.look_at_all(py);
+        self.engine.lift_budget();
+        let mut live: Vec<(Token, usize)> =
+            self.entries.iter().map(|(&address, entry)| (entry.token, address)).collect();
+        live.sort_unstable();
+        let mut outcome = looked;
+        ops::leave_known(std::mem::take(&mut self.ops));
+        for (token, address) in live {
+            // What has died while others came back is not missed.
+            let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) else {
+                continue;
+            };
+            let tensor = entry.tensor;
+            if let Err(error) = self.again(py, |engine| engine.restore(tensor)) {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        outcome
     }
 }

@@ -7,18 +7,22 @@
 
 use pyo3::prelude::*;
 
+mod alive;
 mod dispatch;
 mod eager;
 mod glue;
 mod host;
+mod kept;
 mod life;
+mod needs;
 mod operands;
 mod ops;
 mod steps;
 mod storages;
 mod watched;
 
-/// Adds the host's class to the module.
+/// Adds the host's parts to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    alive::add(module)?;
     module.add_class::<eager::Eager>()
 }

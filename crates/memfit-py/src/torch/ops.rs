@@ -63,6 +63,8 @@ pub(super) struct Op {
     pub(super) volatile: bool,
     /// Whether it makes tensors at all.
     pub(super) makes: bool,
+    /// Whether sizes that the operands' shapes leave open can be told from their content.
+    pub(super) by_data: bool,
     pub(super) writes: Marked,
     /// Numbers that decide on sizes.
     pub(super) sized: Marked,
@@ -96,6 +98,7 @@ impl Op {
             foreign: told.get_item("foreign")?.extract()?,
             volatile: told.get_item("volatile")?.extract()?,
             makes: told.get_item("makes")?.extract()?,
+            by_data: told.get_item("by_data")?.extract()?,
             writes: Marked::new(&told, "writes")?,
             sized: Marked::new(&told, "sized")?,
             norm: norm.map(|(training, running)| Norm { training, running }),
@@ -131,9 +134,15 @@ impl Shape {
 #[derive(Default)]
 pub(super) struct Ops {
     known: FxHashMap<usize, Arc<Op>>,
-    shapes: FxHashMap<Box<[u64]>, u32>,
+    /// Numbers of the shapes that were met lately, and of those met before that.
+    young: FxHashMap<Box<[u64]>, u32>,
+    old: FxHashMap<Box<[u64]>, u32>,
     pub(super) table: Vec<Shape>,
+    free: Vec<u32>,
 }
+
+/// Shapes of one generation. When there are as many, those are forgotten that were not met since the last time.
+const GENERATION: usize = 1 << 13;
 
 /// What earlier engines of this process have learnt.
 static KNOWN: Mutex<Option<Ops>> = Mutex::new(None);
@@ -169,14 +178,42 @@ impl Ops {
         kwargs: Option<&Bound<'_, PyDict>>,
         glue: &Glue,
     ) -> PyResult<u32> {
-        if let Some(&shape) = self.shapes.get(key) {
+        if let Some(&shape) = self.young.get(key) {
+            return Ok(shape);
+        }
+        if let Some((key, shape)) = self.old.remove_entry(key) {
+            self.enter(key, shape);
             return Ok(shape);
         }
         let told = glue.infer.bind(args.py()).call1((&op.func, args, kwargs))?;
         let (fresh, workspace, guessed): (Option<Vec<u64>>, u64, bool) = told.extract()?;
-        let number = u32::try_from(self.table.len()).unwrap_or(u32::MAX);
-        self.table.push(Shape { fresh: fresh.map(Arc::from), workspace, guessed, ..Shape::default() });
-        self.shapes.insert(key.into(), number);
+        let shape = Shape { fresh: fresh.map(Arc::from), workspace, guessed, ..Shape::default() };
+        let number = self.number(shape);
+        self.enter(key.into(), number);
         Ok(number)
+    }
+
+    /// How many shapes are known.
+    pub(super) fn shapes(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// A row for `shape`.
+    fn number(&mut self, shape: Shape) -> u32 {
+        if let Some(free) = self.free.pop() {
+            self.table[free as usize] = shape;
+            return free;
+        }
+        self.table.push(shape);
+        u32::try_from(self.table.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Notes that the shape with `key` has been met.
+    fn enter(&mut self, key: Box<[u64]>, number: u32) {
+        if self.young.len() >= GENERATION {
+            let old = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+            self.free.extend(old.into_values());
+        }
+        self.young.insert(key, number);
     }
 }

@@ -95,6 +95,14 @@ impl Slot {
         Ok(())
     }
 
+    /// From now on the bytes are the program's alone.
+    pub(super) fn let_go(&mut self, py: Python<'_>, token: Token, dead: &Dead) -> PyResult<()> {
+        if let Owner::Both(storage) = &self.owner {
+            self.owner = watch(storage.bind(py), token, dead)?;
+        }
+        Ok(())
+    }
+
     /// From now on the bytes outlive the program's last reference.
     pub(super) fn hold(&mut self, py: Python<'_>) {
         if matches!(self.owner, Owner::Program(_))

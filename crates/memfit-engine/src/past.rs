@@ -1,0 +1,203 @@
+//! The past is cut where it costs more than it serves.
+//!
+//! A loop that carries state without gradients (`h = cell(h)`) gives up each state when it has made the next. The latest can
+//! be computed again from the one before it, that from the one before, and so on to the first: the sources, the states of
+//! generators and the records that this takes grow with every turn, for the sake of a tensor that does not. So what the
+//! program has given up is looked at whenever there is twice as much of it as last time: each connected part of it with
+//! the tensors that the program holds of what is computed from it. Where these take no more bytes than the part, they
+//! are brought back, become sources, and the part goes.
+//!
+//! A part is looked at once for each doubling, so all looks together take time linear in the number of releases.
+
+use memfit_ir::Bytes;
+use rustc_hash::FxHashSet;
+
+use crate::call::TensorId;
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::host::Host;
+
+/// Storages that have been given up, before the first look.
+const FEW: usize = 256;
+/// Bytes that a record is taken to cost, with all that a host keeps for it.
+const RECORD: u64 = 256;
+/// A look is due when what was given up holds this part of the budget.
+const SHARE: u64 = 8;
+
+/// What the program has given up, and what still needs it.
+#[derive(Debug)]
+pub(crate) struct Past {
+    /// Storages in the order of their release. Some may have left the tables since.
+    released: Vec<u32>,
+    /// Bytes of those that are resident and can't be computed again.
+    bytes: Bytes,
+    /// When the next look is due: storages, bytes.
+    most: (usize, Bytes),
+}
+
+impl Past {
+    pub(crate) fn new(budget: Bytes) -> Past {
+        Past { released: Vec::new(), bytes: Bytes::ZERO, most: (FEW, Bytes(budget.0 / SHARE)) }
+    }
+}
+
+/// A connected part of the past.
+#[derive(Debug, Default)]
+struct Part {
+    members: Vec<u32>,
+    /// What the program holds of what is computed from the members.
+    served: Vec<u32>,
+}
+
+impl<H: Host> Engine<'_, H> {
+    /// The program has given up `storage`, and what that entails is done.
+    pub(crate) fn passed(&mut self, storage: u32) {
+        let this = &mut self.state.storages[storage as usize];
+        if !self.settings.forget || !this.alive || this.held > 0 {
+            return;
+        }
+        if this.resident && !this.evictable && this.past == 0 {
+            this.past = this.size;
+            self.past.bytes += Bytes(this.size);
+        }
+        if !this.listed {
+            this.listed = true;
+            self.past.released.push(storage);
+            self.bound_list();
+        }
+    }
+
+    /// The bytes of `storage` have gone.
+    pub(crate) fn passed_away(&mut self, storage: u32) {
+        let bytes = std::mem::take(&mut self.state.storages[storage as usize].past);
+        self.past.bytes = self.past.bytes.saturating_sub(Bytes(bytes));
+    }
+
+    /// Whether so much has been given up since the last time that [`Engine::cut_past`] may be worth its while.
+    #[must_use]
+    pub fn is_past_long(&self) -> bool {
+        let (storages, bytes) = self.past.most;
+        self.settings.cut && (self.past.released.len() >= storages || self.past.bytes > bytes)
+    }
+
+    /// What the program has given up and still takes room, since others are computed from it: bytes, storages.
+    #[must_use]
+    pub fn past_bytes(&self) -> (Bytes, u64) {
+        let there = |&storage: &u32| self.state.storage(storage).past > 0;
+        let mut resident: Vec<u32> = self.past.released.iter().copied().filter(there).collect();
+        resident.sort_unstable();
+        resident.dedup();
+        (self.past.bytes, resident.len() as u64)
+    }
+
+    /// Cuts off those parts of the past that cost more bytes than what the program still holds of what they were needed for;
+    /// that stays from now on. While a plan is followed nothing is cut.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back, but for there being no room: then the part is left as it is.
+    pub fn cut_past(&mut self) -> Result<(), Fault> {
+        if !self.settings.cut || !self.settings.forget || self.guide.is_some() {
+            return Ok(());
+        }
+        self.prune();
+        let mut seen = FxHashSet::default();
+        for at in 0..self.past.released.len() {
+            let storage = self.past.released[at];
+            if self.is_past(storage) && seen.insert(storage) {
+                let part = self.part(storage, &mut seen);
+                if self.is_dearer(&part) {
+                    self.cut_part(&part)?;
+                }
+            }
+        }
+        self.prune();
+        self.past.most = (
+            FEW.max(2 * self.past.released.len()),
+            Bytes(self.settings.budget.0 / SHARE).max(self.past.bytes + self.past.bytes),
+        );
+        Ok(())
+    }
+
+    /// Where nobody asks for cuts, or a plan is followed, the list is still not to grow with the number of releases.
+    fn bound_list(&mut self) {
+        if self.past.released.len() >= 2 * self.past.most.0 {
+            self.prune();
+            self.past.most.0 = self.past.most.0.max(self.past.released.len());
+        }
+    }
+
+    fn prune(&mut self) {
+        let mut released = std::mem::take(&mut self.past.released);
+        let mut seen = FxHashSet::default();
+        released.retain(|&storage| self.is_past(storage) && seen.insert(storage));
+        self.past.released = released;
+    }
+
+    fn is_past(&self, storage: u32) -> bool {
+        let this = self.state.storage(storage);
+        this.alive && this.held == 0 && this.listed
+    }
+
+    /// All of the past that is connected with `start`. Its members are added to `seen`.
+    fn part(&self, start: u32, seen: &mut FxHashSet<u32>) -> Part {
+        let (mut part, mut work) = (Part::default(), vec![start]);
+        while let Some(member) = work.pop() {
+            part.members.push(member);
+            for child in self.state.children(member) {
+                if !self.is_past(child) {
+                    part.served.push(child);
+                } else if seen.insert(child) {
+                    work.push(child);
+                }
+            }
+            work.extend(
+                self.state.parents(member).filter(|&parent| self.is_past(parent) && seen.insert(parent)),
+            );
+        }
+        part.served.sort_unstable();
+        part.served.dedup();
+        part
+    }
+
+    fn is_dearer(&self, part: &Part) -> bool {
+        let fixed = |&member: &u32| {
+            let this = self.state.storage(member);
+            RECORD + if this.resident && !this.evictable { this.size } else { 0 }
+        };
+        let served = |&storage: &u32| {
+            let this = self.state.storage(storage);
+            if this.evictable { this.size } else { 0 }
+        };
+        part.served.iter().map(served).sum::<u64>() <= part.members.iter().map(fixed).sum::<u64>()
+    }
+
+    fn cut_part(&mut self, part: &Part) -> Result<(), Fault> {
+        let mut locked = Vec::new();
+        let mut outcome = Ok(());
+        'all: for &storage in &part.served {
+            for at in 0..self.state.storage(storage).tensors.len() {
+                let tensor = self.state.storage(storage).tensors[at];
+                if self.state.tensor(tensor).held > 0 {
+                    outcome = self.restore(TensorId(tensor));
+                    if outcome.is_err() {
+                        break 'all;
+                    }
+                }
+            }
+            self.lock(storage);
+            locked.push(storage);
+        }
+        for &storage in &locked {
+            if outcome.is_ok() {
+                self.keep(storage);
+            }
+            self.unlock(storage);
+        }
+        self.forget_makers();
+        match outcome {
+            Err(Fault::NoRoom(_)) => Ok(()),
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What an op needs beside what its shapes say: sizes that its operands' content decides, and states of generators.
+
+use std::sync::Arc;
+
+use memfit::engine::TensorId;
+use memfit::ir::{Bytes, Role};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::dispatch::Inner;
+use super::ops::{Op, Shape};
+use super::storages::Slot;
+
+impl Inner {
+    /// Looks at the operands for what the shapes leave open.
+    pub(super) fn by_data(
+        &mut self,
+        known: &mut Shape,
+        op: &Op,
+        reads: &[TensorId],
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let py = args.py();
+        let mut pinned = Vec::with_capacity(reads.len());
+        let mut ready = Ok(());
+        for &read in reads {
+            ready = self.again(py, |engine| engine.pin(read));
+            if ready.is_err() {
+                break;
+            }
+            pinned.push(read);
+        }
+        let told = ready.and_then(|()| self.engine.host.glue.sizes.bind(py).call1((&op.func, args, kwargs)));
+        for read in pinned {
+            self.engine.unpin(read).map_err(|fault| self.fault(py, fault))?;
+        }
+        let needs: Option<(Option<Vec<u64>>, u64)> = told?.extract()?;
+        if let Some((fresh, workspace)) = needs {
+            (known.fresh, known.workspace, known.guessed) = (fresh.map(Arc::from), workspace, false);
+        }
+        Ok(())
+    }
+
+    /// The host's own reference to `tensor` goes.
+    pub(super) fn give_up(&mut self, py: Python<'_>, tensor: Option<TensorId>) -> PyResult<()> {
+        tensor.map_or(Ok(()), |tensor| self.engine.del(tensor).map_err(|fault| self.fault(py, fault)))
+    }
+
+    /// Room for the state of a generator, which lives as long as the recipe that reads it.
+    pub(super) fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
+        let bytes = Bytes(self.engine.host.glue.state_bytes);
+        let tensor = self.again(py, |engine| engine.put(bytes, Role::Constant))?;
+        if let Some(block) = self.engine.block_of(tensor) {
+            *self.engine.host.slot(block.storage) = Slot::default();
+        }
+        Ok(tensor)
+    }
+}

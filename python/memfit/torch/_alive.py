@@ -1,0 +1,119 @@
+"""Which storages are there: those of all tensors that Python can reach, and those that only PyTorch reaches.
+
+The interpreter's collector knows most tensors. It does not know those of scripted modules, nor what autograd
+has saved for backward, nor, while they are frozen (`gc.freeze()`), those that were there at that moment.
+"""
+
+import contextlib
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from memfit import _memfit
+from memfit.torch import _glue
+
+
+class _Thawed:
+    """Is among the collector's objects exactly as long as nobody has frozen them since it was made."""
+
+
+_KINDS = (torch.Tensor, torch.jit.ScriptModule, _Thawed)
+_frozen: list[weakref.ref[Any]] = []
+"""What was frozen when `_thawed` was made."""
+_thawed: _Thawed | None = None
+
+
+def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
+    """All storages on `device` that are known to be there, each once.
+
+    Their order is that in which the collector knows their tensors, then that of the graphs.
+    """
+    found: dict[int, torch.UntypedStorage] = {}
+    for tensor in _tensors():
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            # A wrapper has no bytes; what it wraps is known by itself.
+            if _glue.is_wrapper(tensor) or tensor.device.type != device.type:
+                continue
+            for storage in _parts(tensor):
+                # A fake tensor says that it is on a device; its storage does not.
+                if storage.device.type == device.type:
+                    found[id(storage)] = storage
+    return list(found.values())
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    try:
+        return [tensor.untyped_storage()]
+    except NotImplementedError:
+        return _glue.parts(tensor)
+
+
+def _tensors() -> Iterator[torch.Tensor]:
+    """Tensors that are alive; some come twice."""
+    nodes: list[Any] = []
+    for tensor in _tensors_of_python():
+        yield tensor
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
+                yield tensor.grad
+            if tensor.grad_fn is not None:
+                nodes.append(tensor.grad_fn)
+    yield from _saved(nodes)
+
+
+def _tensors_of_python() -> Iterator[torch.Tensor]:
+    global _frozen, _thawed
+    objects = gc.get_objects()
+    things = _memfit.instances(objects, _KINDS)
+    if gc.get_freeze_count() > 0:
+        if _thawed is None or not any(thing is _thawed for thing in things):
+            roots = [*objects, *sys.modules.values(), *_frames()]
+            _frozen = [weakref.ref(thing) for thing in _memfit.reachable(roots, _KINDS)]
+            _thawed = _Thawed()
+        things += [thing for thing in (reference() for reference in _frozen) if thing is not None]
+    for thing in things:
+        if isinstance(thing, torch.Tensor):
+            yield thing
+        elif isinstance(thing, torch.jit.ScriptModule):
+            with contextlib.suppress(RuntimeError):  # One that is being made.
+                yield from thing.parameters()
+                yield from thing.buffers()
+
+
+def _frames() -> Iterator[Any]:
+    """What all threads are at: the collector does not know what frames that run have in their variables."""
+    for frame in sys._current_frames().values():
+        at: Any = frame
+        while at is not None:
+            yield at.f_globals
+            yield dict(at.f_locals)
+            at = at.f_back
+
+
+def _saved(nodes: list[Any]) -> Iterator[torch.Tensor]:
+    """What the graphs above `nodes` have saved for backward, without calling anybody's hooks."""
+    seen = {id(node): node for node in nodes}
+    while nodes:
+        node = nodes.pop()
+        for name in _names(type(node)):
+            with contextlib.suppress(RuntimeError):  # Freed by a backward.
+                value = getattr(node, name)
+                for saved in value if isinstance(value, (list, tuple)) else (value,):
+                    tensor = saved if isinstance(saved, torch.Tensor) else getattr(saved, "data", None)
+                    if isinstance(tensor, torch.Tensor):
+                        yield tensor
+        for above, _ in node.next_functions:
+            if above is not None and id(above) not in seen:
+                seen[id(above)] = above
+                nodes.append(above)
+
+
+@functools.cache
+def _names(node: type) -> list[str]:
+    """The attributes in which nodes of this type have tensors."""
+    return [name for name in dir(node) if name.startswith("_raw_saved_") or name == "variable"]
