@@ -27,7 +27,7 @@ const MUTANTS: (usize, usize) = (8, 2);
 /// Pairs of an order and a placer in each strike.
 const PAIRS: usize = 3;
 /// One strike in so many asks a scheduler: some search for as long as it takes to judge a thousand plans.
-const SCHEDULED: u64 = 64;
+const SCHEDULED: u64 = 16;
 /// Strikes between two looks at the count.
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
