@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_ir::{Bytes, Graph, InPlace, Limits, OpId, Plan, Program};
+use memfit_ir::{Bytes, Graph, InPlace, Limits, OpId, Plan, Program, Tier};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
@@ -17,7 +17,7 @@ use memfit_plan::schedule::recompute::RECOMPUTES;
 use memfit_plan::schedule::{RunList, Task};
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{
-    Case, MUTATORS, Rng, Verdict, case, device, graph, host_peak, mutant, schedule, shrink, try_plan,
+    Case, MUTATORS, Rng, Verdict, case, device, graph, mutant, peak_of_copies, schedule, shrink, try_plan,
 };
 use memfit_verify::Rule;
 use rayon::prelude::*;
@@ -231,7 +231,7 @@ fn placed(
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program, layout };
     let mut limits = Limits::arena(placement.height, align);
-    limits.host = host_peak(&plan);
+    (limits.host, limits.disk) = (peak_of_copies(&plan, Tier::Host), peak_of_copies(&plan, Tier::Disk));
     limits.replays_random = true;
     Some(Case { graph: Arc::clone(graph), limits, plan })
 }

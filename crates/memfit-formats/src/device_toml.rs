@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use memfit_ir::{Bytes, Device, Dtype, Link, Nanos};
+use memfit_ir::{Bytes, Device, Dtype, Link, Nanos, Store};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
@@ -91,6 +91,7 @@ struct DeviceToml {
     link: Option<LinkToml>,
     #[serde(default)]
     host_memory: Option<Size>,
+    disk: Option<DiskToml>,
     #[serde(default)]
     source: String,
 }
@@ -116,6 +117,13 @@ struct LinkToml {
     inward: Rate,
     duplex: Option<Rate>,
     latency: Time,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DiskToml {
+    capacity: Size,
+    link: LinkToml,
 }
 
 impl DeviceToml {
@@ -149,7 +157,7 @@ impl DeviceToml {
         };
         let compute = share("efficiency.compute", self.efficiency.compute)?;
         let memory_share = share("efficiency.memory", self.efficiency.memory)?;
-        let link = self.link.map(|link| link.check()).transpose()?;
+        let link = self.link.map(|link| link.check("link")).transpose()?;
         if link.is_none() && self.host_memory.is_some() {
             return refuse("host_memory", "there is no `link` to host memory");
         }
@@ -168,6 +176,7 @@ impl DeviceToml {
                 launch: self.launch.positive("launch")?,
                 link,
                 host_memory,
+                disk: self.disk.map(|disk| disk.check()).transpose()?,
             },
             source: self.source,
         })
@@ -175,16 +184,22 @@ impl DeviceToml {
 }
 
 impl LinkToml {
-    fn check(&self) -> Result<Link, FormatError> {
+    /// `key` is the link's own.
+    fn check(&self, key: &str) -> Result<Link, FormatError> {
+        let rate = |rate: &Rate, name: &str| rate.of("B/s", &format!("{key}.{name}"));
         Ok(Link {
-            out_bandwidth: self.out.of("B/s", "link.out")?,
-            in_bandwidth: self.inward.of("B/s", "link.in")?,
-            duplex_cap: self
-                .duplex
-                .as_ref()
-                .map_or(Ok(f64::INFINITY), |rate| rate.of("B/s", "link.duplex"))?,
-            latency: self.latency.positive("link.latency")?,
+            out_bandwidth: rate(&self.out, "out")?,
+            in_bandwidth: rate(&self.inward, "in")?,
+            duplex_cap: self.duplex.as_ref().map_or(Ok(f64::INFINITY), |cap| rate(cap, "duplex"))?,
+            latency: self.latency.positive(&format!("{key}.latency"))?,
         })
+    }
+}
+
+impl DiskToml {
+    fn check(&self) -> Result<Store, FormatError> {
+        let capacity = self.capacity.positive("disk.capacity")?;
+        Ok(Store { capacity, link: self.link.check("disk.link")? })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use memfit_ir::{
     Bank, Buffer, BufferId, Bytes, Codec, Content, CopyId, Digest, HostCopy, Limits, MAX_COUNT, Nanos, OpId,
-    Place, Plan, Program, Step, StepId, ValueId,
+    Place, Plan, Program, Step, StepId, Tier, ValueId,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -44,6 +44,8 @@ pub struct PlanHeader {
     pub banks: Vec<Bank>,
     /// Bytes of host memory it was allowed.
     pub host_budget: Bytes,
+    /// Bytes of disk it was allowed.
+    pub disk_budget: Bytes,
     /// Whether seeded ops may run again, since the host replays the generator's state.
     pub replays_random: bool,
     /// Lossy codecs the user allowed.
@@ -69,6 +71,7 @@ impl PlanHeader {
         Limits {
             banks: self.banks.clone(),
             host: self.host_budget,
+            disk: self.disk_budget,
             lossy: self.lossy.clone(),
             replays_random: self.replays_random,
             lanes: self.lanes,
@@ -89,6 +92,8 @@ struct File<'a> {
     #[serde(deserialize_with = "json::objects")]
     banks: Vec<BankJson>,
     host_budget_bytes: u64,
+    #[serde(default)]
+    disk_budget_bytes: u64,
     replays_random: bool,
     lossy: Vec<String>,
     lanes: u16,
@@ -144,6 +149,9 @@ struct CopyJson {
     size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     encoded: Option<String>,
+    /// Left out for host memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tier: Option<String>,
 }
 
 /// Exactly one of the keys but `lane` is there.
@@ -218,7 +226,10 @@ pub fn read(bytes: &[u8]) -> Result<PlanFile, FormatError> {
     for_each(&text, file.copies.get(), "copies", MAX_COUNT, |at, Object(copy): Object<CopyJson>| {
         let content = content(copy.value, copy.workspace, copy.encoded.as_deref())
             .map_err(|message| FormatError::new(format!("copies[{at}]"), message))?;
-        program.copies.push(HostCopy { content, size: Bytes(copy.size) });
+        let tier = copy.tier.as_deref().map_or(Some(Tier::Host), Tier::by_name);
+        let tier =
+            tier.ok_or_else(|| FormatError::new(format!("copies[{at}].tier"), "no tier of that name"))?;
+        program.copies.push(HostCopy { content, size: Bytes(copy.size), tier });
         Ok(())
     })?;
     for_each(&text, file.resident.get(), "resident", MAX_COUNT, |_, buffer| {
@@ -287,6 +298,7 @@ fn header(file: File<'_>) -> Result<PlanHeader, FormatError> {
             .map(|bank| Bank { name: bank.name, capacity: Bytes(bank.capacity), align: Bytes(bank.align) })
             .collect(),
         host_budget: Bytes(file.host_budget_bytes),
+        disk_budget: Bytes(file.disk_budget_bytes),
         replays_random: file.replays_random,
         lanes: file.lanes,
         peak: Bytes(file.peak_bytes),
@@ -365,7 +377,8 @@ pub fn write(file: &PlanFile) -> Vec<u8> {
     json::put_lines(&mut out, "buffers", buffers);
     let copies = program.copies.iter().map(|copy| {
         let (value, workspace, encoded) = content_json(copy.content);
-        CopyJson { value, workspace, size: copy.size.0, encoded }
+        let tier = (copy.tier != Tier::Host).then(|| copy.tier.name().to_owned());
+        CopyJson { value, workspace, size: copy.size.0, encoded, tier }
     });
     json::put_lines(&mut out, "copies", copies);
     json::put_key(&mut out, "resident", &numbers(&program.resident));
@@ -392,6 +405,9 @@ fn put_header(out: &mut Vec<u8>, graph: &Digest, header: &PlanHeader) {
     json::put_key(out, "budget_bytes", &header.budget.0);
     json::put_key(out, "banks", &banks);
     json::put_key(out, "host_budget_bytes", &header.host_budget.0);
+    if header.disk_budget > Bytes::ZERO {
+        json::put_key(out, "disk_budget_bytes", &header.disk_budget.0);
+    }
     json::put_key(out, "replays_random", &header.replays_random);
     json::put_key(out, "lossy", &lossy);
     json::put_key(out, "lanes", &header.lanes);

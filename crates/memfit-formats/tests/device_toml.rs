@@ -5,7 +5,7 @@ mod common;
 use common::{survives_every_flip_and_cut, survives_random_damage};
 use memfit_formats::FormatError;
 use memfit_formats::device_toml::{self, preset, presets};
-use memfit_ir::{Bytes, Device, Dtype, Link, Nanos};
+use memfit_ir::{Bytes, Device, Dtype, Link, Nanos, Store};
 
 const GOOD: &str = r#"
 name = "mine"
@@ -16,6 +16,7 @@ bandwidth = "936 GB/s"
 launch = 5000
 link = { out = "25GB/s", in = "23.5GiB/s", duplex = 40e9, latency = "10.5 µs" }
 host_memory = 64000000000
+disk = { capacity = "1TB", link = { out = "3GB/s", in = "7GB/s", latency = "80us" } }
 "#;
 
 fn read(bytes: &[u8]) -> Result<Device, FormatError> {
@@ -41,6 +42,15 @@ fn a_device_reads_with_its_units() {
             latency: Nanos(10_500),
         }),
         host_memory: Bytes(64_000_000_000),
+        disk: Some(Store {
+            capacity: Bytes(1_000_000_000_000),
+            link: Link {
+                out_bandwidth: 3e9,
+                in_bandwidth: 7e9,
+                duplex_cap: f64::INFINITY,
+                latency: Nanos(80_000),
+            },
+        }),
     };
     assert_eq!(device, expected);
 }
@@ -71,9 +81,11 @@ fn every_figure_is_checked() {
         message("5000", "\"5 minutes\""),
         message("5000", "true"),
         message("launch", "efficiency = { compute = 1.5, memory = 1 }\nlaunch"),
-        message("link =", "#"),
+        message("\nlink =", "\n#"),
         message("{ out", "{ out ="),
         message("\"mine\"", "\"\\u001b[31m\""),
+        message("\"1TB\"", "0"),
+        message("\"80us\"", "0"),
     ];
     insta::assert_snapshot!(messages.join("\n"));
 }

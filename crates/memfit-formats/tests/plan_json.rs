@@ -7,7 +7,7 @@ use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
 use memfit_formats::{compress, graph_json};
 use memfit_ir::{
     Bank, BufferId, Bytes, Codec, Content, CopyId, Layout, Nanos, OpId, Place, Plan, Program, Step, StepId,
-    ValueId,
+    Tier, ValueId,
 };
 
 /// Every kind of step, and everything else that the schema has a key for. No judge would accept it.
@@ -17,8 +17,8 @@ fn small_plan() -> PlanFile {
     let h = program.buffer(Content::Value(ValueId(2)), Bytes(4096), Some(x));
     let scratch = program.buffer(Content::Workspace, Bytes(64), None);
     let small = program.buffer(Content::Encoded(ValueId(2), Codec::CastF16), Bytes(2048), None);
-    let copy = program.copy(Content::Value(ValueId(2)), Bytes(4096));
-    let parked = program.copy(Content::Encoded(ValueId(1), Codec::Zvc), Bytes(70_000));
+    let copy = program.copy(Content::Value(ValueId(2)), Bytes(4096), Tier::Host);
+    let parked = program.copy(Content::Encoded(ValueId(1), Codec::Zvc), Bytes(70_000), Tier::Disk);
     program.resident.push(x);
     program.parked.push(parked);
     let first = program.compute(OpId(0), 0, [x, BufferId(u32::MAX)], [h], None);
@@ -47,6 +47,7 @@ fn small_plan() -> PlanFile {
         budget: Bytes(1 << 20),
         banks: vec![bank("device", 1 << 20), bank("scratch", 1 << 10)],
         host_budget: Bytes(1 << 21),
+        disk_budget: Bytes(1 << 22),
         replays_random: true,
         lossy: vec![Codec::CastF16],
         lanes: 3,

@@ -78,17 +78,59 @@ impl Dtype {
     }
 }
 
-/// A path between device memory and host memory.
+/// A kind of memory beside the device's own, where copies wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Host memory.
+    #[default]
+    Host,
+    /// A disk.
+    Disk,
+}
+
+impl Tier {
+    /// Every tier with its name in files.
+    pub const ALL: [(Tier, &str); 2] = [(Tier::Host, "host"), (Tier::Disk, "disk")];
+
+    /// Position in [`Tier::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name in files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Tier::ALL[self.index()].1
+    }
+
+    /// The tier called `name` in files.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Tier> {
+        Tier::ALL.iter().find(|(_, known)| *known == name).map(|(tier, _)| *tier)
+    }
+}
+
+/// A path between device memory and another tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bytes per second from device to host.
+    /// Bytes per second from the device to the tier.
     pub out_bandwidth: f64,
-    /// Bytes per second from host to device.
+    /// Bytes per second from the tier to the device.
     pub in_bandwidth: f64,
     /// Bytes per second of both directions together; infinite if they don't disturb each other.
     pub duplex_cap: f64,
     /// Fixed time of one transfer.
     pub latency: Nanos,
+}
+
+/// A tier of a device: how much of it plans may use, and the way there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Store {
+    /// Bytes that plans may use.
+    pub capacity: Bytes,
+    /// The link between it and device memory.
+    pub link: Link,
 }
 
 /// The machine a program is planned for. Speeds are peak figures; see `efficiency`.
@@ -112,6 +154,8 @@ pub struct Device {
     pub link: Option<Link>,
     /// Bytes of host memory that plans may use.
     pub host_memory: Bytes,
+    /// The disk, if there is one that plans may use. Its link is its own: nothing of it passes the link to the host.
+    pub disk: Option<Store>,
 }
 
 impl Device {
@@ -142,12 +186,22 @@ impl Device {
         Nanos::from_secs_f64(memory).max(self.launch)
     }
 
+    /// The link to `tier`, if there is one.
+    #[must_use]
+    pub fn link_to(&self, tier: Tier) -> Option<Link> {
+        match tier {
+            Tier::Host => self.link,
+            Tier::Disk => self.disk.map(|disk| disk.link),
+        }
+    }
+
     /// Limits that allow everything this device has: one bank, exact results only.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
             banks: vec![Bank { name: "device".to_owned(), capacity: self.memory, align: self.align }],
             host: self.host_memory,
+            disk: self.disk.map_or(Bytes::ZERO, |disk| disk.capacity),
             lossy: Vec::new(),
             replays_random: false,
             lanes: 1,
@@ -173,6 +227,8 @@ pub struct Limits {
     pub banks: Vec<Bank>,
     /// Bytes of host memory for copies.
     pub host: Bytes,
+    /// Bytes of disk for copies.
+    pub disk: Bytes,
     /// Lossy codecs the user allowed by name. Empty: results stay bit-identical.
     pub lossy: Vec<Codec>,
     /// Whether the host can replay generator state, so that a `Seeded` op may run again.
@@ -182,12 +238,22 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Bytes of `tier` for copies.
+    #[must_use]
+    pub fn tier(&self, tier: Tier) -> Bytes {
+        match tier {
+            Tier::Host => self.host,
+            Tier::Disk => self.disk,
+        }
+    }
+
     /// One bank of `capacity` bytes with `align`, nothing else allowed.
     #[must_use]
     pub fn arena(capacity: Bytes, align: Bytes) -> Limits {
         Limits {
             banks: vec![Bank { name: "arena".to_owned(), capacity, align }],
             host: Bytes::ZERO,
+            disk: Bytes::ZERO,
             lossy: Vec::new(),
             replays_random: false,
             lanes: 1,

@@ -18,7 +18,7 @@ mod units;
 
 pub use codec::Codec;
 pub use csr::Csr;
-pub use device::{Bank, Device, Dtype, Limits, Link};
+pub use device::{Bank, Device, Dtype, Limits, Link, Store, Tier};
 pub use digest::{BadDigest, Digest, DigestHasher};
 pub use graph::{
     Algorithm, Effect, Graph, GraphBuilder, GraphError, Op, OpSpec, Phase, Pin, Reuse, Role, Value, ValueSpec,
@@ -26,7 +26,7 @@ pub use graph::{
 pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
 pub use plan::{Layout, Place, Plan};
 pub use program::{Buffer, Compute, Content, HostCopy, InPlace, Lifespan, Program, Step};
-pub use schedule::{Action, Form, Schedule, Tier, Unscheduled};
+pub use schedule::{Action, Form, Schedule, Unscheduled};
 pub use units::{BadSize, Bytes, Nanos};
 
 /// The most ops, values, buffers or steps that a graph or program may have.

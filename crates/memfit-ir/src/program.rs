@@ -1,6 +1,6 @@
 //! What runs: a straight-line program over buffers, each filled once.
 
-use crate::{BufferId, Bytes, Codec, CopyId, OpId, StepId, ValueId};
+use crate::{BufferId, Bytes, Codec, CopyId, OpId, StepId, Tier, ValueId};
 
 /// What a buffer or a host copy is claimed to hold. The judge does not believe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,13 +36,15 @@ pub struct Buffer {
     pub over: Option<BufferId>,
 }
 
-/// One stay of something in host memory.
+/// One stay of something in another tier: host memory, or a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCopy {
     /// What it holds.
     pub content: Content,
     /// Bytes occupied.
     pub size: Bytes,
+    /// Where.
+    pub tier: Tier,
 }
 
 /// Runs an operation. Operands stand in the program's flat list, see [`Program::reads`].
@@ -66,14 +68,14 @@ pub enum Step {
     Compute(Compute),
     /// End a buffer's stay.
     Free(BufferId),
-    /// Start copying a buffer to the host. The copy may be used, and the buffer freed, after an `Await`.
+    /// Start copying a buffer to the copy's tier. The copy may be used, and the buffer freed, after an `Await`.
     Offload {
         /// What is copied; it stays readable.
         from: BufferId,
         /// The new host copy.
         to: CopyId,
     },
-    /// Start copying from the host into a new buffer. The buffer may be read after an `Await`.
+    /// Start copying from another tier into a new buffer. The buffer may be read after an `Await`.
     Fetch {
         /// What is copied; it stays.
         from: CopyId,
@@ -147,9 +149,9 @@ impl Program {
         BufferId::at(self.buffers.len() - 1)
     }
 
-    /// Adds a host copy and names it.
-    pub fn copy(&mut self, content: Content, size: Bytes) -> CopyId {
-        self.copies.push(HostCopy { content, size });
+    /// Adds a copy in `tier` and names it.
+    pub fn copy(&mut self, content: Content, size: Bytes, tier: Tier) -> CopyId {
+        self.copies.push(HostCopy { content, size, tier });
         CopyId::at(self.copies.len() - 1)
     }
 

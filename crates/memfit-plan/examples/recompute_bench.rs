@@ -36,6 +36,7 @@ fn device(align: u64) -> Device {
         launch: Nanos(2000),
         link: None,
         host_memory: Bytes::ZERO,
+        disk: None,
     }
 }
 

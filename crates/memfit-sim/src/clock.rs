@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use memfit_ir::{Bytes, Device, Link, Nanos, Program, Step};
+use memfit_ir::{Bytes, CopyId, Device, Link, Nanos, Program, Step, Tier};
 
 use crate::{Busy, Costs, Timeline};
 
@@ -37,8 +37,8 @@ struct Clock<'a> {
     device: &'a Device,
     now: u64,
     lanes: Vec<Lane>,
-    /// To the host, from the host.
-    queues: [Queue; 2],
+    /// For each tier, to it and from it.
+    queues: [[Queue; 2]; Tier::ALL.len()],
     done: Vec<bool>,
     ran: Vec<bool>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn run(program: &Program, costs: &Costs, device: &Device, timeline: &
         device,
         now: 0,
         lanes: vec![Lane::default(); count],
-        queues: [Queue::default(), Queue::default()],
+        queues: Default::default(),
         done: vec![false; program.steps.len()],
         ran: Vec::new(),
     };
@@ -83,15 +83,18 @@ impl Clock<'_> {
                 self.lanes[lane].next += 1;
             }
         }
-        for queue in 0..2 {
-            if self.queues[queue].running.is_none()
-                && let Some(step) = self.queues[queue].waiting.pop_front()
-            {
-                let bytes = self.bytes(step).0 as f64;
-                let wait = self.device.link.map_or(0, |link| link.latency.0);
-                self.queues[queue].running = Some(Transfer { step, wait, left: bytes });
-                timeline.steps[step].start = Nanos(self.now);
-                changed = true;
+        for (tier, _) in Tier::ALL {
+            let wait = self.device.link_to(tier).map_or(0, |link| link.latency.0);
+            for direction in 0..2 {
+                let queue = &mut self.queues[tier.index()][direction];
+                if queue.running.is_none()
+                    && let Some(step) = queue.waiting.pop_front()
+                {
+                    let left = bytes(self.program, step).0 as f64;
+                    queue.running = Some(Transfer { step, wait, left });
+                    timeline.steps[step].start = Nanos(self.now);
+                    changed = true;
+                }
             }
         }
         changed
@@ -121,12 +124,12 @@ impl Clock<'_> {
                 let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
                 Nanos::from_secs_f64(bytes.0 as f64 / rate).max(self.device.launch)
             }
-            Step::Offload { .. } => {
-                self.queues[0].waiting.push_back(at);
+            Step::Offload { to: copy, .. } => {
+                self.queues[self.tier(copy).index()][0].waiting.push_back(at);
                 return true;
             }
-            Step::Fetch { .. } => {
-                self.queues[1].waiting.push_back(at);
+            Step::Fetch { from: copy, .. } => {
+                self.queues[self.tier(copy).index()][1].waiting.push_back(at);
                 return true;
             }
             Step::Await(step) if !self.done.get(step.index()).copied().unwrap_or(true) => return false,
@@ -141,36 +144,36 @@ impl Clock<'_> {
         true
     }
 
-    fn bytes(&self, step: usize) -> Bytes {
-        match self.program.steps[step] {
-            Step::Offload { from: buffer, .. } | Step::Fetch { to: buffer, .. } => {
-                self.program.buffers.get(buffer.index()).map_or(Bytes::ZERO, |buffer| buffer.size)
-            }
-            _ => Bytes::ZERO,
-        }
+    fn tier(&self, copy: CopyId) -> Tier {
+        self.program.copies.get(copy.index()).map_or(Tier::Host, |copy| copy.tier)
     }
 
-    /// Bytes per nanosecond in each direction, as things are now.
-    fn rates(&self) -> [f64; 2] {
-        let Some(Link { out_bandwidth, in_bandwidth, duplex_cap, .. }) = self.device.link else {
+    /// Bytes per nanosecond to `tier` and back, as things are now.
+    fn rates(&self, tier: Tier) -> [f64; 2] {
+        let Some(Link { out_bandwidth, in_bandwidth, duplex_cap, .. }) = self.device.link_to(tier) else {
             return [1.0; 2]; // No link, and still a transfer: 1 GB/s, for the judge knows no links.
         };
         let sane = |rate: f64| if rate.is_nan() || rate <= 0.0 { 1e9 } else { rate };
         let mut rates = [sane(out_bandwidth) / 1e9, sane(in_bandwidth) / 1e9];
         let cap = sane(duplex_cap) / 1e9;
         let moves = |queue: &Queue| queue.running.is_some_and(|transfer| transfer.wait == 0);
-        if self.queues.iter().all(moves) && rates[0] + rates[1] > cap {
+        if self.queues[tier.index()].iter().all(moves) && rates[0] + rates[1] > cap {
             let share = cap / (rates[0] + rates[1]);
             rates = [rates[0] * share, rates[1] * share];
         }
         rates
     }
 
+    fn all_rates(&self) -> [[f64; 2]; Tier::ALL.len()] {
+        Tier::ALL.map(|(tier, _)| self.rates(tier))
+    }
+
     /// How long until something ends; `None` if nothing runs.
     fn next_event(&self) -> Option<u64> {
         let lanes = self.lanes.iter().filter_map(|lane| lane.running.map(|(_, end)| end - self.now));
-        let rates = self.rates();
-        let queues = self.queues.iter().zip(rates).filter_map(|(queue, rate)| {
+        let queues =
+            self.queues.iter().zip(self.all_rates()).flat_map(|(queues, rates)| queues.iter().zip(rates));
+        let queues = queues.filter_map(|(queue, rate)| {
             let transfer = queue.running?;
             if transfer.wait > 0 {
                 return Some(transfer.wait);
@@ -182,7 +185,7 @@ impl Clock<'_> {
     }
 
     fn advance(&mut self, by: u64, timeline: &mut Timeline) {
-        let rates = self.rates();
+        let rates = self.all_rates();
         self.now = self.now.saturating_add(by);
         for lane in &mut self.lanes {
             if let Some((at, end)) = lane.running.filter(|&(_, end)| end <= self.now) {
@@ -191,9 +194,10 @@ impl Clock<'_> {
                 timeline.steps[at].end = Nanos(end);
             }
         }
-        for (queue, (state, rate)) in self.queues.iter_mut().zip(rates).enumerate() {
+        let both = self.queues.iter_mut().flatten().zip(rates.into_iter().flatten()).enumerate();
+        for (queue, (state, rate)) in both {
             let Some(transfer) = &mut state.running else { continue };
-            let busy = if queue == 0 { &mut timeline.busy.out } else { &mut timeline.busy.into };
+            let busy = if queue % 2 == 0 { &mut timeline.busy.out } else { &mut timeline.busy.into };
             *busy = *busy + Nanos(by);
             if transfer.wait > 0 {
                 transfer.wait = transfer.wait.saturating_sub(by);
@@ -210,5 +214,15 @@ impl Clock<'_> {
                 state.running = None;
             }
         }
+    }
+}
+
+/// What the transfer `step` carries.
+fn bytes(program: &Program, step: usize) -> Bytes {
+    match program.steps[step] {
+        Step::Offload { from: buffer, .. } | Step::Fetch { to: buffer, .. } => {
+            program.buffers.get(buffer.index()).map_or(Bytes::ZERO, |buffer| buffer.size)
+        }
+        _ => Bytes::ZERO,
     }
 }

@@ -1,7 +1,7 @@
 //! The clock: replays a [`Program`] on a [`Device`] and says how long it takes and how many bytes it holds.
 //!
 //! Two passes that know nothing of each other. *Memory* walks the steps in the order they are issued and counts
-//! bytes, with addresses where a layout is given. *Time* lets lanes, the two queues of the host link and
+//! bytes, with addresses where a layout is given. *Time* lets lanes, the two queues of each tier's link and
 //! awaits run against each other, event by event. Nothing is shared with the judge: it executes values, this
 //! counts bytes, and tests compare the two.
 //!
@@ -19,7 +19,7 @@ mod memory;
 
 pub use cost::{Costs, Fault, Warning};
 
-use memfit_ir::{Bytes, Device, Graph, Layout, Nanos, Program};
+use memfit_ir::{Bytes, Device, Graph, Layout, Nanos, Program, Tier};
 
 /// When a step ran, and what was live then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Span {
     pub end: Nanos,
     /// Bytes live in device memory while it is issued, each buffer rounded up to the alignment.
     pub live: Bytes,
-    /// Bytes of host copies then.
-    pub host: Bytes,
+    /// Bytes of copies in all other tiers then.
+    pub copies: Bytes,
 }
 
 /// How long each part of the machine was at work.
@@ -39,9 +39,9 @@ pub struct Span {
 pub struct Busy {
     /// By lane: time in ops and codecs.
     pub lanes: Vec<Nanos>,
-    /// Time in which the link carried something to the host.
+    /// Time in which a link carried something out of the device, over all links.
     pub out: Nanos,
-    /// Time in which the link carried something from the host.
+    /// Time in which a link carried something back, over all links.
     pub into: Nanos,
 }
 
@@ -57,17 +57,17 @@ pub struct Timeline {
     pub live_peak: Bytes,
     /// By bank, the highest end of a buffer that is ever filled. Empty without a layout.
     pub peaks: Vec<Bytes>,
-    /// Largest sum of host copies, in the order of issue.
-    pub host_peak: Bytes,
+    /// By [`Tier::index`], the largest sum of copies in that tier, in the order of issue.
+    pub tier_peaks: [Bytes; Tier::ALL.len()],
     /// One for each step of the program.
     pub steps: Vec<Span>,
     /// Run time of all runs of ops but the first of each.
     pub recompute_time: Nanos,
     /// Number of those runs.
     pub recomputes: usize,
-    /// Bytes carried to the host.
+    /// Bytes carried to other tiers.
     pub offloaded: Bytes,
-    /// Bytes carried from the host.
+    /// Bytes carried from other tiers.
     pub fetched: Bytes,
     /// Costs that could not be taken as they were.
     pub warnings: Vec<Warning>,
@@ -76,6 +76,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Largest sum of copies in host memory.
+    #[must_use]
+    pub fn host_peak(&self) -> Bytes {
+        self.tier_peaks[Tier::Host.index()]
+    }
+
     /// Highest end of a filled buffer in bank 0; without a layout [`Timeline::live_peak`].
     #[must_use]
     pub fn peak(&self) -> Bytes {

@@ -1,6 +1,6 @@
 //! Bytes, step by step, in the order of issue.
 
-use memfit_ir::{BufferId, Bytes, CopyId, Layout, Program, Step};
+use memfit_ir::{BufferId, Bytes, CopyId, Layout, Program, Step, Tier};
 
 use crate::Timeline;
 
@@ -12,7 +12,7 @@ struct Memory<'a> {
     here: Vec<bool>,
     stored: Vec<bool>,
     live: Bytes,
-    host: Bytes,
+    copies: [Bytes; Tier::ALL.len()],
     peaks: Vec<Bytes>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn count(program: &Program, layout: Option<&Layout>, align: Bytes, ti
         here: vec![false; program.buffers.len()],
         stored: vec![false; program.copies.len()],
         live: Bytes::ZERO,
-        host: Bytes::ZERO,
+        copies: [Bytes::ZERO; Tier::ALL.len()],
         peaks: Vec::new(),
     };
     if layout.is_some() {
@@ -38,20 +38,22 @@ pub(crate) fn count(program: &Program, layout: Option<&Layout>, align: Bytes, ti
         memory.store(copy);
     }
     timeline.live_peak = memory.live;
-    timeline.host_peak = memory.host;
+    timeline.tier_peaks = memory.copies;
     for (at, step) in program.steps.iter().enumerate() {
-        let (live, host) = memory.step(step, timeline);
+        let live = memory.step(step, timeline);
         timeline.steps[at].live = live;
-        timeline.steps[at].host = host;
+        timeline.steps[at].copies = memory.copies.into_iter().sum();
         timeline.live_peak = timeline.live_peak.max(live);
-        timeline.host_peak = timeline.host_peak.max(host);
+        for (peak, now) in timeline.tier_peaks.iter_mut().zip(memory.copies) {
+            *peak = (*peak).max(now);
+        }
     }
     timeline.peaks = memory.peaks;
 }
 
 impl Memory<'_> {
-    /// Bytes live, on the device and on the host, while `step` is issued.
-    fn step(&mut self, step: &Step, timeline: &mut Timeline) -> (Bytes, Bytes) {
+    /// Bytes live on the device while `step` is issued.
+    fn step(&mut self, step: &Step, timeline: &mut Timeline) -> Bytes {
         match *step {
             Step::Compute(ref compute) => {
                 if let Some(scratch) = compute.workspace {
@@ -68,7 +70,7 @@ impl Memory<'_> {
                 if let Some(scratch) = compute.workspace {
                     self.end(scratch);
                 }
-                return (live, self.host);
+                return live;
             }
             Step::Free(buffer) => self.end(buffer),
             Step::Offload { from, to } => {
@@ -83,7 +85,7 @@ impl Memory<'_> {
             Step::Encode { to, .. } | Step::Decode { to, .. } => self.fill(to),
             Step::Await(_) => {}
         }
-        (self.live, self.host)
+        self.live
     }
 
     fn size(&self, buffer: BufferId) -> Bytes {
@@ -119,7 +121,8 @@ impl Memory<'_> {
         if let Some(stored) = self.stored.get_mut(copy.index())
             && !std::mem::replace(stored, true)
         {
-            self.host += self.program.copies[copy.index()].size;
+            let copy = self.program.copies[copy.index()];
+            self.copies[copy.tier.index()] += copy.size;
         }
     }
 
@@ -127,7 +130,9 @@ impl Memory<'_> {
         if let Some(stored) = self.stored.get_mut(copy.index())
             && std::mem::replace(stored, false)
         {
-            self.host = self.host.saturating_sub(self.program.copies[copy.index()].size);
+            let copy = self.program.copies[copy.index()];
+            let now = &mut self.copies[copy.tier.index()];
+            *now = now.saturating_sub(copy.size);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use memfit_ir::{
     Bytes, Content, Device, Dtype, Graph, GraphBuilder, Link, Nanos, OpId, OpSpec, Program, Role, Step,
-    StepId, ValueId, ValueSpec,
+    StepId, Store, Tier, ValueId, ValueSpec,
 };
 use memfit_sim::{Fault, simulate};
 use memfit_testkit::case;
@@ -21,6 +21,7 @@ fn device(link: Option<Link>) -> Device {
         launch: Nanos(5),
         link,
         host_memory: Bytes(1 << 30),
+        disk: None,
     }
 }
 
@@ -54,7 +55,7 @@ fn peaks_are_those_of_the_judge() {
             let of = |peaks: &[Bytes]| peaks.get(bank).copied().unwrap_or_default();
             assert_eq!(of(sim), of(judge), "seed {seed}, bank {bank}");
         }
-        assert_eq!(timeline.host_peak, verified.host_peak(), "seed {seed}");
+        assert_eq!(timeline.host_peak(), verified.tier_peak(Tier::Host), "seed {seed}");
         assert_eq!(timeline.stuck, 0, "seed {seed}");
         assert!(timeline.busy.lanes.iter().all(|&busy| busy <= timeline.time), "seed {seed}");
         assert!(timeline.steps.iter().all(|step| step.start <= step.end && step.end <= timeline.time));
@@ -105,9 +106,9 @@ fn transfers(graph: &Graph, both: bool) -> Program {
     let size = |at| graph.value(ValueId(at)).size;
     let buffer = program.buffer(content(0), size(0), None);
     program.resident.push(buffer);
-    let parked = program.copy(content(1), size(1));
+    let parked = program.copy(content(1), size(1), Tier::Host);
     program.parked.push(parked);
-    let copy = program.copy(content(0), size(0));
+    let copy = program.copy(content(0), size(0), Tier::Host);
     program.steps.push(Step::Offload { from: buffer, to: copy });
     if both {
         let fetched = program.buffer(content(1), size(1), None);
@@ -144,7 +145,8 @@ fn transfers_hide_behind_ops_and_queue_behind_each_other() {
         buffers.push(buffer);
     }
     for at in [0, 1] {
-        let copy = program.copy(Content::Value(ValueId::at(at)), graph.value(ValueId::at(at)).size);
+        let copy =
+            program.copy(Content::Value(ValueId::at(at)), graph.value(ValueId::at(at)).size, Tier::Host);
         program.steps.push(Step::Offload { from: buffers[at], to: copy });
     }
     let step = program.compute(OpId(2), 0, [buffers[2]], [], None);
@@ -154,7 +156,7 @@ fn transfers_hide_behind_ops_and_queue_behind_each_other() {
     assert_eq!(timeline.time, Nanos(1000));
     assert_eq!((timeline.steps[1].start, timeline.steps[1].end), (Nanos(600), Nanos(900)));
     assert_eq!((timeline.busy.out, timeline.offloaded), (Nanos(900), Bytes(900)));
-    assert_eq!(timeline.host_peak, Bytes(900));
+    assert_eq!(timeline.host_peak(), Bytes(900));
 }
 
 #[test]
@@ -190,4 +192,33 @@ fn what_waits_for_ever_is_counted_not_waited_for() {
     let timeline = simulate(&graph, &program, None, &device(None));
     assert_eq!((timeline.stuck, timeline.time), (1, Nanos::ZERO));
     assert_eq!(simulate(&graph, &Program::default(), None, &device(None)).stuck, 0);
+}
+
+/// Two stores at once: to one tier they queue, to two tiers each has its own link.
+#[test]
+fn tiers_have_links_of_their_own() {
+    let mut b = GraphBuilder::new("two");
+    for _ in 0..2 {
+        let spec = ValueSpec { size: Bytes(1000), role: Role::Constant, ..ValueSpec::default() };
+        b.value(spec).unwrap();
+    }
+    let graph = b.finish().unwrap();
+    let mut device = device(Some(link(0, f64::INFINITY)));
+    device.disk =
+        Some(Store { capacity: Bytes(1 << 20), link: Link { out_bandwidth: 5e8, ..link(7, 1e12) } });
+    let time = |tiers: [Tier; 2]| {
+        let mut program = Program::default();
+        for (at, tier) in tiers.into_iter().enumerate() {
+            let content = Content::Value(ValueId::at(at));
+            let from = program.buffer(content, Bytes(1000), None);
+            program.resident.push(from);
+            let to = program.copy(content, Bytes(1000), tier);
+            program.steps.push(Step::Offload { from, to });
+        }
+        let timeline = simulate(&graph, &program, None, &device);
+        (timeline.time, timeline.tier_peaks)
+    };
+    assert_eq!(time([Tier::Host, Tier::Host]), (Nanos(2000), [Bytes(2000), Bytes(0)]));
+    assert_eq!(time([Tier::Host, Tier::Disk]), (Nanos(2007), [Bytes(1000), Bytes(1000)]));
+    assert_eq!(time([Tier::Disk, Tier::Disk]), (Nanos(4014), [Bytes(0), Bytes(2000)]));
 }

@@ -9,8 +9,13 @@ use memfit_ir::{Action, Codec, Effect, Form, Graph, OpId, Schedule, Tier, ValueI
 use crate::Rng;
 
 /// Forms without loss.
-const FORMS: [Form; 3] =
-    [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)];
+const FORMS: [Form; 5] = [
+    Form::Tier(Tier::Host),
+    Form::Tier(Tier::Disk),
+    Form::Encoded(Codec::Zvc),
+    Form::EncodedOn(Tier::Host, Codec::Zvc),
+    Form::EncodedOn(Tier::Disk, Codec::Zvc),
+];
 
 struct Writer<'a> {
     graph: &'a Graph,

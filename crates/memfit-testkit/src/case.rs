@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memfit_ir::{Bank, Bytes, Codec, Graph, Limits, Pin, Place, Plan, text};
+use memfit_ir::{Bank, Bytes, Codec, Graph, Limits, Pin, Place, Plan, Tier, text};
 
 use crate::rewrite::{Habits, rewrite};
 use crate::sketch::sketch;
@@ -84,13 +84,18 @@ fn try_case(rng: &mut Rng) -> Option<Case> {
     }
     let limits = Limits {
         banks,
-        host: lanes::host_peak(&draft) + Bytes(if rng.chance(30) { rng.below(50) as u64 } else { 0 }),
+        host: lanes::tier_peak(&draft, Tier::Host) + slack(rng),
+        disk: lanes::tier_peak(&draft, Tier::Disk) + slack(rng),
         lossy: habits.codecs.into_iter().filter(|codec| codec.is_lossy()).collect(),
         replays_random: habits.replays_random,
         lanes,
     };
     let plan = draft.plan(graph.digest());
     Some(Case { graph: Arc::new(graph), limits, plan })
+}
+
+fn slack(rng: &mut Rng) -> Bytes {
+    Bytes(if rng.chance(30) { rng.below(50) as u64 } else { 0 })
 }
 
 /// The place of every buffer of `value`, if they are all at one.

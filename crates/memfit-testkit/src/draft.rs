@@ -2,7 +2,7 @@
 
 use memfit_ir::{
     Buffer, BufferId, Bytes, Content, CopyId, Digest, HostCopy, Layout, OpId, Place, Plan, Program, Step,
-    StepId,
+    StepId, Tier,
 };
 
 /// What a line does: [`Step`] with its operands inside.
@@ -155,9 +155,9 @@ impl Draft {
         BufferId::at(self.buffers.len() - 1)
     }
 
-    /// Adds a host copy.
-    pub fn copy(&mut self, content: Content, size: Bytes) -> CopyId {
-        self.copies.push(HostCopy { content, size });
+    /// Adds a copy in another tier.
+    pub fn copy(&mut self, content: Content, size: Bytes, tier: Tier) -> CopyId {
+        self.copies.push(HostCopy { content, size, tier });
         CopyId::at(self.copies.len() - 1)
     }
 }

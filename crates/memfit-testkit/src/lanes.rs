@@ -1,6 +1,6 @@
 //! Awaits: puts the steps of a draft on lanes and makes every step wait for those it depends on.
 
-use memfit_ir::{BufferId, Bytes, CopyId, Effect, Graph};
+use memfit_ir::{BufferId, Bytes, CopyId, Effect, Graph, Tier};
 
 use crate::Rng;
 use crate::draft::{Act, Draft, Line};
@@ -64,7 +64,7 @@ fn conflict(draft: &Draft, a: &[(What, bool)], b: &[(What, bool)]) -> bool {
 /// conflicting pair of lines in order. A draft on one lane without transfers needs none.
 pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut Rng) {
     let lanes = lanes.max(1);
-    let threads = usize::from(lanes) + 2;
+    let threads = usize::from(lanes) + 2 * Tier::ALL.len();
     let mut clocks = vec![vec![0usize; threads]; threads];
     let mut past: Vec<Past> = Vec::new();
     let mut ran = vec![false; graph.op_count()];
@@ -80,8 +80,8 @@ pub(crate) fn schedule(draft: &mut Draft, graph: &Graph, lanes: u16, rng: &mut R
         };
         let own = usize::from(lane);
         let thread = match line.act {
-            Act::Offload { .. } => threads - 2,
-            Act::Fetch { .. } => threads - 1,
+            Act::Offload { to, .. } => usize::from(lanes) + 2 * draft.copies[to.index()].tier.index(),
+            Act::Fetch { from, .. } => usize::from(lanes) + 2 * draft.copies[from.index()].tier.index() + 1,
             _ => own,
         };
         let touched = touches(draft, graph, &line.act, first);
@@ -119,16 +119,19 @@ fn join(into: &mut [usize], other: &[usize]) {
     into.iter_mut().zip(other).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
 }
 
-/// The most bytes of host copies in `plan` at once, in the order of issue.
+/// The most bytes of copies in `tier` that `plan` holds at once, in the order of issue.
 #[must_use]
-pub fn peak_of_copies(plan: &memfit_ir::Plan) -> Bytes {
-    host_peak(&Draft::of(plan))
+pub fn peak_of_copies(plan: &memfit_ir::Plan, tier: Tier) -> Bytes {
+    tier_peak(&Draft::of(plan), tier)
 }
 
-/// The most bytes that live host copies take, counted in issue order.
+/// The most bytes that live copies in `tier` take, counted in issue order.
 #[must_use]
-pub(crate) fn host_peak(draft: &Draft) -> Bytes {
-    let size = |copy: CopyId| draft.copies[copy.index()].size;
+pub(crate) fn tier_peak(draft: &Draft, tier: Tier) -> Bytes {
+    let size = |copy: CopyId| {
+        let copy = draft.copies[copy.index()];
+        if copy.tier == tier { copy.size } else { Bytes::ZERO }
+    };
     let mut now: Bytes = draft.parked.iter().map(|&copy| size(copy)).sum();
     let mut peak = now;
     for line in &draft.lines {

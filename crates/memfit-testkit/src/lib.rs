@@ -22,7 +22,7 @@ pub mod bytes;
 pub use actions::schedule;
 pub use case::{Case, case};
 pub use draft::{Act, Draft, Line};
-pub use lanes::peak_of_copies as host_peak;
+pub use lanes::peak_of_copies;
 pub use mutate::{MUTATORS, Mutator, Patient};
 pub use rng::Rng;
 pub use shrink::shrink;
@@ -44,5 +44,6 @@ pub fn device() -> Device {
         launch: Nanos(1000),
         link: None,
         host_memory: Bytes::ZERO,
+        disk: None,
     }
 }

@@ -6,7 +6,7 @@
 //! [`crate::place`] and [`crate::lanes`]. Where its choices lead into a dead end it gives up, and the caller
 //! tries another seed.
 
-use memfit_ir::{BufferId, Bytes, Codec, Content, CopyId, Effect, Graph, OpId, ValueId};
+use memfit_ir::{BufferId, Bytes, Codec, Content, CopyId, Effect, Graph, OpId, Tier, ValueId};
 
 use crate::Rng;
 use crate::draft::{Act, Draft};
@@ -119,7 +119,8 @@ impl<'a> Writer<'a> {
             self.computed[id.index()] = true;
             let persistent = self.storage[id.index()].is_some();
             if persistent && self.habits.host && self.rng.chance(30) {
-                let copy = self.draft.copy(Content::Value(id), size);
+                let tier = self.tier();
+                let copy = self.draft.copy(Content::Value(id), size, tier);
                 self.draft.parked.push(copy);
                 self.holdings[id.index()].push(Holding::Host(copy));
             } else {
@@ -131,6 +132,10 @@ impl<'a> Writer<'a> {
                 }
             }
         }
+    }
+
+    fn tier(&mut self) -> Tier {
+        if self.rng.chance(35) { Tier::Disk } else { Tier::Host }
     }
 
     fn buffer(
@@ -259,7 +264,8 @@ impl<'a> Writer<'a> {
             }
             (Holding::Plain(from) | Holding::Encoded(from), 5..8) if self.habits.host => {
                 let buffer = self.draft.buffers[from.index()];
-                let to = self.draft.copy(buffer.content, buffer.size);
+                let tier = self.tier();
+                let to = self.draft.copy(buffer.content, buffer.size, tier);
                 self.draft.push(Act::Offload { from, to });
                 self.holdings[value.index()].push(Holding::Host(to));
             }
@@ -470,7 +476,8 @@ impl<'a> Writer<'a> {
                 let parked = |holding: &Holding| matches!(holding, Holding::Host(copy) if self.draft.copies[copy.index()].content == plain);
                 if !self.holdings[value.index()].iter().any(parked) {
                     let from = self.ensure(value)?;
-                    let to = self.draft.copy(plain, self.graph.value(value).size);
+                    let tier = self.tier();
+                    let to = self.draft.copy(plain, self.graph.value(value).size, tier);
                     self.draft.push(Act::Offload { from, to });
                     self.holdings[value.index()].push(Holding::Host(to));
                 }

@@ -9,7 +9,7 @@ use memfit_ir::{
 use memfit_plan::Context;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, Rng, Verdict, device, graph, host_peak, mutant, schedule, try_plan};
+use memfit_testkit::{Case, Rng, Verdict, device, graph, mutant, peak_of_copies, schedule, try_plan};
 use memfit_verify::verify;
 
 fn placed(graph: &Arc<memfit_ir::Graph>, schedule: &Schedule, seed: u64, rng: &mut Rng, what: &str) -> Case {
@@ -23,7 +23,7 @@ fn placed(graph: &Arc<memfit_ir::Graph>, schedule: &Schedule, seed: u64, rng: &m
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program, layout };
     let mut limits = Limits::arena(placement.height, device.align);
-    limits.host = host_peak(&plan);
+    (limits.host, limits.disk) = (peak_of_copies(&plan, Tier::Host), peak_of_copies(&plan, Tier::Disk));
     limits.replays_random = true;
     Case { graph: Arc::clone(graph), limits, plan }
 }
@@ -43,7 +43,9 @@ fn random_schedules_are_accepted_and_right_and_their_mutants_are_not_wrong() {
         let verified = verify(&graph, &case.limits, case.plan.clone()).expect("accepted above");
         let timeline = memfit_sim::simulate(&graph, &case.plan.program, Some(&case.plan.layout), &device());
         assert_eq!(timeline.peak(), verified.peak(), "seed {seed}");
-        assert_eq!(timeline.host_peak, verified.host_peak(), "seed {seed}");
+        for (tier, _) in Tier::ALL {
+            assert_eq!(timeline.tier_peaks[tier.index()], verified.tier_peak(tier), "seed {seed}");
+        }
         assert_eq!(timeline.stuck, 0, "seed {seed}");
         for step in &case.plan.program.steps {
             match step {

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    BufferId, Bytes, Compute, Content, CopyId, Effect, Graph, Limits, OpId, Place, Plan, Program, Step,
+    BufferId, Bytes, Compute, Content, CopyId, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier,
     ValueId,
 };
 
 use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
 use crate::rules::{Rejected, Rule, Violation};
+
+/// Queues of transfers, which are the first threads: to each tier, and from it. Lanes come after them.
+const QUEUES: usize = 2 * Tier::ALL.len();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -32,28 +35,30 @@ struct Judge<'a> {
     places: &'a [Place],
     /// Index of the running step; `None` before the first and after the last.
     step: Option<usize>,
-    /// What each stay claims to hold, and its size.
-    claims: Vec<(Content, Bytes)>,
-    /// The device's banks, then host memory, in which copies have no addresses.
+    /// What each stay claims to hold, its size, and the tier if it is a copy.
+    claims: Vec<(Content, Bytes, Tier)>,
+    /// The device's banks, then all other tiers, in which copies have no addresses.
     banks: Vec<Memory>,
     stages: Vec<Stage>,
     runs: Vec<u32>,
     sequences: [Sequence; 2],
-    /// `clocks[t][u]`: how much of thread u has happened before what thread t does now. Lanes, out, in.
+    /// `clocks[t][u]`: how much of thread u has happened before what thread t does now.
     clocks: Vec<Vec<u32>>,
     /// The clock at the completion of each step that some `Await` names.
     completed: BTreeMap<usize, Vec<u32>>,
+    /// Of each bank, then of each tier.
     peaks: Vec<Bytes>,
-    /// Bytes of host copies: now, and at most.
-    host: (Bytes, Bytes),
+    /// Bytes of copies in each tier now.
+    copied: [Bytes; Tier::ALL.len()],
     violations: Vec<Violation>,
 }
 
-/// The peak of each bank and of the host.
-pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<(Vec<Bytes>, Bytes), Rejected> {
-    let threads = usize::from(limits.lanes.max(1)) + 2;
-    let copies = plan.program.copies.iter().map(|copy| (copy.content, copy.size));
-    let claims: Vec<_> = plan.program.buffers.iter().map(|b| (b.content, b.size)).chain(copies).collect();
+/// The peak of each bank, then of each tier.
+pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Bytes>, Rejected> {
+    let threads = QUEUES + usize::from(limits.lanes.max(1));
+    let copies = plan.program.copies.iter().map(|c| (c.content, c.size, c.tier));
+    let buffers = plan.program.buffers.iter().map(|b| (b.content, b.size, Tier::default()));
+    let claims: Vec<_> = buffers.chain(copies).collect();
     let mut judge = Judge {
         graph,
         limits,
@@ -67,8 +72,8 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<(Vec<By
         sequences: Default::default(),
         clocks: vec![vec![0; threads]; threads],
         completed: BTreeMap::new(),
-        peaks: vec![Bytes::ZERO; limits.banks.len()],
-        host: (Bytes::ZERO, Bytes::ZERO),
+        peaks: vec![Bytes::ZERO; limits.banks.len() + Tier::ALL.len()],
+        copied: [Bytes::ZERO; Tier::ALL.len()],
         violations: Vec::new(),
     };
     if plan.graph != graph.digest() {
@@ -78,8 +83,8 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<(Vec<By
     if judge.violations.is_empty() {
         judge.whole();
     }
-    let Judge { violations, peaks, host, .. } = judge;
-    if violations.is_empty() { Ok((peaks, host.1)) } else { Err(Rejected { violations }) }
+    let Judge { violations, peaks, .. } = judge;
+    if violations.is_empty() { Ok(peaks) } else { Err(Rejected { violations }) }
 }
 
 impl Judge<'_> {
@@ -153,9 +158,9 @@ impl Judge<'_> {
         self.start();
         for (at, step) in self.program.steps.iter().enumerate() {
             self.step = Some(at);
-            let lane = usize::from(self.program.lane(at));
-            if lane >= self.clocks.len() - 2 {
-                self.object(Rule::Lane, || format!("lane {lane} does not exist"));
+            let lane = QUEUES + usize::from(self.program.lane(at));
+            if lane >= self.clocks.len() {
+                self.object(Rule::Lane, || format!("lane {} does not exist", lane - QUEUES));
                 continue;
             }
             let thread = self.run(step, lane);
@@ -194,7 +199,7 @@ impl Judge<'_> {
         let parked = self.program.parked.iter().map(|&copy| self.copy(copy));
         let stays: Vec<Stay> = self.program.resident.iter().map(|b| b.index()).chain(parked).collect();
         for stay in stays {
-            let (content, _) = self.claims[stay];
+            let (content, ..) = self.claims[stay];
             let source = content.value().filter(|&value| {
                 content == Content::Value(value) && self.graph.value(value).producer.is_none()
             });
@@ -208,8 +213,8 @@ impl Judge<'_> {
     /// Runs a step and returns the thread it completes on.
     fn run(&mut self, step: &Step, lane: usize) -> usize {
         let thread = match step {
-            Step::Offload { .. } => self.clocks.len() - 2,
-            Step::Fetch { .. } => self.clocks.len() - 1,
+            Step::Offload { to, .. } => 2 * self.claims[self.copy(*to)].2.index(),
+            Step::Fetch { from, .. } => 2 * self.claims[self.copy(*from)].2.index() + 1,
             _ => lane,
         };
         // A transfer starts after all that its lane has seen, and after its queue's earlier ones.
@@ -334,7 +339,7 @@ impl Judge<'_> {
     /// Starts a stay: R2, R3, R4, R6, R9.
     fn define(&mut self, stay: Stay, content: Content, lossy: bool, now: Stamp) {
         let name = self.name(stay);
-        let (claim, size) = self.claims[stay];
+        let (claim, size, tier) = self.claims[stay];
         if std::mem::replace(&mut self.stages[stay], Stage::Here) != Stage::Unborn {
             self.object(Rule::Stay, || format!("{name} is filled a second time"));
         }
@@ -357,11 +362,12 @@ impl Judge<'_> {
                 self.check_place(stay, content);
             }
             None => {
-                self.host.0 += size;
-                self.host.1 = self.host.1.max(self.host.0);
-                if self.host.0 > self.limits.host {
-                    let (have, need) = (self.limits.host.0, self.host.0.0);
-                    self.object(Rule::Host, || format!("host copies take {need} B of {have} B"));
+                let (live, banks) = (&mut self.copied[tier.index()], self.limits.banks.len());
+                *live += size;
+                let (have, need, name) = (self.limits.tier(tier).0, live.0, tier.name());
+                self.peaks[banks + tier.index()] = self.peaks[banks + tier.index()].max(*live);
+                if need > have {
+                    self.object(Rule::Host, || format!("{name} copies take {need} B of {have} B"));
                 }
             }
         }
@@ -394,8 +400,7 @@ impl Judge<'_> {
         if end.is_none_or(|end| end > limits.capacity) {
             self.object(Rule::Place, || format!("{name} ends beyond bank `{}`", limits.name));
         }
-        let peak = &mut self.peaks[usize::from(bank)];
-        *peak = (*peak).max(end.unwrap_or(Bytes::MAX));
+        self.peaks[usize::from(bank)] = self.peaks[usize::from(bank)].max(end.unwrap_or(Bytes::MAX));
     }
 
     /// Ends a stay. Nobody touches bytes by that: who touched them before still counts for who comes next. A
@@ -410,7 +415,8 @@ impl Judge<'_> {
         cell.held = None;
         if is_copy {
             let before = cell.accesses.clone();
-            self.host.0 = self.host.0.saturating_sub(self.claims[stay].1);
+            let (_, size, tier) = self.claims[stay];
+            self.copied[tier.index()] = self.copied[tier.index()].saturating_sub(size);
             self.ordered(&before, true, now, || name);
         }
     }
@@ -445,7 +451,7 @@ impl Judge<'_> {
         // A step's own accesses are its own affair: R6 and R7 judge them.
         let late = |stamp: &&Stamp| **stamp != now && self.clocks[now.thread][stamp.thread] < stamp.tick;
         if let Some(stamp) = reads.iter().chain([&before.write]).find(late) {
-            let rule = if stamp.thread + 2 < self.clocks.len() { Rule::Lane } else { Rule::Transfer };
+            let rule = if stamp.thread < QUEUES { Rule::Transfer } else { Rule::Lane };
             self.object(rule, || format!("touches {}, on which another step may still be at work", what()));
         }
     }
@@ -504,8 +510,7 @@ fn join(into: &mut [u32], other: &[u32]) {
 /// For the value that each persistent storage holds after all mutation: the value it began with.
 fn last_versions(graph: &Graph) -> BTreeMap<ValueId, ValueId> {
     let is_source = |v: &ValueId| graph.value(*v).producer.is_none() && graph.value(*v).role.is_persistent();
-    let sources = graph.value_ids().filter(is_source);
-    let mut source_of: BTreeMap<ValueId, ValueId> = sources.map(|id| (id, id)).collect();
+    let mut source_of: BTreeMap<_, _> = graph.value_ids().filter(is_source).map(|id| (id, id)).collect();
     for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
         if let Some(source) = source_of.remove(&pair.input) {
             source_of.insert(pair.output, source);

@@ -26,10 +26,11 @@
 //! - **R8 effect**: `Once` and `Collective` ops run exactly once, `Seeded` ones at least once, and again only
 //!   if the host replays generator state; first runs keep the graph's order within {Seeded} and within
 //!   {Once, Collective}.
-//! - **R9 host**: host copies fit the host budget, counted in issue order.
+//! - **R9 host**: copies in host memory and on disk fit the budget of their tier, counted in issue order.
 //! - **R10 lossy**: only lossy codecs that the limits name.
 //! - **R11 transfer**: nothing touches bytes or copies in flight, except to read what is being read. A
-//!   transfer is in flight until an `Await` on it, or on a later one of its queue, or on a step after such.
+//!   transfer is in flight until an `Await` on it, or on a later one of its queue, or on a step after such. Each tier
+//!   has a queue out and one in.
 //! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
 //!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist.
 //! - **R13 result**: at the end every result is in device memory, and every persistent storage is where it
@@ -38,7 +39,7 @@
 //! # Not checked
 //!
 //! Costs and predicted times; whether the graph's own pairs, sizes and effects are true of the kernels; host
-//! addresses; that host and link keep FIFO order. A value nobody needs may stay uncomputed, unless R8 says
+//! addresses; that links keep FIFO order. A value nobody needs may stay uncomputed, unless R8 says
 //! otherwise. The program's end waits for all lanes and transfers.
 
 mod execute;
@@ -47,14 +48,14 @@ mod rules;
 
 pub use rules::{Rejected, Rule, Violation};
 
-use memfit_ir::{Bytes, Graph, Limits, Plan};
+use memfit_ir::{Bytes, Graph, Limits, Plan, Tier};
 
 /// A plan that passed [`verify`]. Executors accept nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     plan: Plan,
+    /// Of each bank, then of each tier.
     peaks: Vec<Bytes>,
-    host_peak: Bytes,
 }
 
 impl Verified {
@@ -67,19 +68,19 @@ impl Verified {
     /// Highest address in use plus one in the first bank, over all steps.
     #[must_use]
     pub fn peak(&self) -> Bytes {
-        self.peaks.first().copied().unwrap_or_default()
+        self.peaks().first().copied().unwrap_or_default()
     }
 
     /// Highest address in use plus one in each bank.
     #[must_use]
     pub fn peaks(&self) -> &[Bytes] {
-        &self.peaks
+        &self.peaks[..self.peaks.len() - Tier::ALL.len()]
     }
 
-    /// Largest sum of host copies.
+    /// Largest sum of copies in `tier`.
     #[must_use]
-    pub fn host_peak(&self) -> Bytes {
-        self.host_peak
+    pub fn tier_peak(&self, tier: Tier) -> Bytes {
+        self.peaks[self.peaks.len() - Tier::ALL.len() + tier.index()]
     }
 }
 
@@ -91,6 +92,5 @@ impl Verified {
 ///
 /// The violations found, in program order; never an empty list.
 pub fn verify(graph: &Graph, limits: &Limits, plan: Plan) -> Result<Verified, Rejected> {
-    let (peaks, host_peak) = execute::run(graph, limits, &plan)?;
-    Ok(Verified { plan, peaks, host_peak })
+    execute::run(graph, limits, &plan).map(|peaks| Verified { plan, peaks })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memfit_ir::Content;
 
-/// A moment on one thread of execution: a lane, or one of the two queues of the host link.
+/// A moment on one thread of execution: a lane, or one of the two queues of a tier's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) thread: usize,

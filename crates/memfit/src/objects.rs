@@ -4,7 +4,7 @@
 
 use memfit_formats::device_toml;
 use memfit_formats::plan_json::PlanFile;
-use memfit_ir::{Bytes, Graph};
+use memfit_ir::{Bytes, Graph, Tier};
 use memfit_plan::Info;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
@@ -59,7 +59,7 @@ pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Val
         "strategy": file.header.strategy,
         "budget_bytes": budget.unwrap_or(file.header.budget).0,
         "peak_bytes": verified.peak().0,
-        "host_peak_bytes": verified.host_peak().0,
+        "host_peak_bytes": verified.tier_peak(Tier::Host).0,
         "verified": true,
     })
 }

@@ -482,7 +482,7 @@ impl Planned {
     /// The plan as a file.
     #[must_use]
     pub fn file(&self, graph: &Graph, goal: &Goal) -> PlanFile {
-        let Limits { banks, host, lossy, replays_random, lanes } = self.limits.clone();
+        let Limits { banks, host, disk, lossy, replays_random, lanes } = self.limits.clone();
         let header = PlanHeader {
             graph_name: graph.name().to_owned(),
             strategy: self.summary.strategy.clone(),
@@ -491,6 +491,7 @@ impl Planned {
             budget: self.summary.budget,
             banks,
             host_budget: host,
+            disk_budget: disk,
             replays_random,
             lossy,
             lanes,

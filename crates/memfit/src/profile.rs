@@ -84,6 +84,7 @@ pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result
         budget: settings.budget,
         banks: limits.banks,
         host_budget: limits.host,
+        disk_budget: limits.disk,
         replays_random: limits.replays_random,
         lossy: limits.lossy,
         lanes: limits.lanes,

@@ -5,13 +5,22 @@ use std::collections::BTreeMap;
 use super::stays::{StayId, Stays};
 use super::{Action, Form};
 use crate::{
-    BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, Op, OpId, Program, Step, StepId, ValueId,
+    BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, Op, OpId, Program, Step, StepId, Tier, ValueId,
 };
 
-/// The last transfers that touch something: to the other tier, and from there.
-type Busy = [Option<StepId>; 2];
-const OUT: usize = 0;
-const INTO: usize = 1;
+/// The last transfers that touch something, by queue: each tier has one there and one back.
+type Busy = [Option<StepId>; 2 * Tier::ALL.len()];
+const IDLE: Busy = [None; 2 * Tier::ALL.len()];
+
+/// The queue of transfers to `tier`.
+const fn out(tier: Tier) -> usize {
+    2 * tier.index()
+}
+
+/// The queue of transfers from `tier`.
+const fn into(tier: Tier) -> usize {
+    2 * tier.index() + 1
+}
 
 /// A value in device memory.
 #[derive(Clone, Copy)]
@@ -46,10 +55,10 @@ struct Lowering<'a> {
     forms: BTreeMap<(ValueId, Form), Stored>,
     /// Stays begun so far: they are numbered as [`Stays`] numbers them.
     begun: usize,
-    /// The last transfer of each direction that was waited for. Those before it are done as well.
+    /// The last transfer of each queue that was waited for. Those before it are done as well.
     awaited: Busy,
-    /// Copies that end when this fetch has been waited for.
-    leaving: Vec<(CopyId, StepId)>,
+    /// Copies that end when this fetch of this queue has been waited for.
+    leaving: Vec<(CopyId, usize, StepId)>,
 }
 
 /// The program of `actions`, which `stays` has found to be a schedule.
@@ -62,7 +71,7 @@ pub(super) fn program(graph: &Graph, actions: &[Action], in_place: InPlace, stay
         here: vec![None; graph.value_count()],
         forms: BTreeMap::new(),
         begun: 0,
-        awaited: [None; 2],
+        awaited: IDLE,
         leaving: Vec::new(),
     };
     lowering.sources();
@@ -78,8 +87,8 @@ pub(super) fn program(graph: &Graph, actions: &[Action], in_place: InPlace, stay
     for &result in graph.results() {
         lowering.ready(result);
     }
-    while let Some(&(_, fetch)) = lowering.leaving.first() {
-        lowering.wait(Some(fetch), INTO);
+    while let Some(&(_, queue, fetch)) = lowering.leaving.first() {
+        lowering.wait(Some(fetch), queue);
     }
     lowering.program
 }
@@ -107,7 +116,7 @@ impl Lowering<'_> {
             let buffer = self.program.buffer(Content::Value(value), self.size(value), None);
             self.program.resident.push(buffer);
             let stay = self.begin();
-            self.here[value.index()] = Some(Here { stay, buffer, busy: [None; 2], packed: None });
+            self.here[value.index()] = Some(Here { stay, buffer, busy: IDLE, packed: None });
         }
         for value in sources {
             if self.here[value.index()].is_some_and(|here| self.stays.is_unused(here.stay)) {
@@ -123,25 +132,26 @@ impl Lowering<'_> {
         };
         self.push(Step::Await(transfer));
         self.awaited[queue] = Some(transfer);
-        if queue == INTO {
-            for (copy, fetch) in std::mem::take(&mut self.leaving) {
-                if fetch <= transfer {
-                    self.push(Step::Discard(copy));
-                } else {
-                    self.leaving.push((copy, fetch));
-                }
+        for (copy, by, fetch) in std::mem::take(&mut self.leaving) {
+            if by == queue && fetch <= transfer {
+                self.push(Step::Discard(copy));
+            } else {
+                self.leaving.push((copy, by, fetch));
             }
         }
     }
 
-    fn wait_both(&mut self, busy: Busy) {
-        self.wait(busy[OUT], OUT);
-        self.wait(busy[INTO], INTO);
+    /// Waits for all stores, and for loads as well where `loads` says so.
+    fn wait_all(&mut self, busy: Busy, loads: bool) {
+        for (tier, _) in Tier::ALL {
+            self.wait(busy[out(tier)], out(tier));
+            self.wait(busy[into(tier)].filter(|_| loads), into(tier));
+        }
     }
 
     fn free(&mut self, value: ValueId) {
         if let Some(here) = self.here[value.index()].take() {
-            self.wait_both(here.busy);
+            self.wait_all(here.busy, true);
             self.push(Step::Free(here.buffer));
         }
     }
@@ -158,15 +168,18 @@ impl Lowering<'_> {
             return;
         }
         self.forms.remove(&key);
-        self.wait(stored.busy[OUT], OUT);
-        match (stored.held, stored.busy[INTO]) {
+        self.wait_all(stored.busy, false);
+        let under_way = |&queue: &usize| self.awaited[queue] < stored.busy[queue];
+        let load = Tier::ALL.iter().map(|&(tier, _)| into(tier)).find(under_way);
+        let load = load.and_then(|queue| stored.busy[queue].map(|fetch| (queue, fetch)));
+        match (stored.held, load) {
             (Held::Buffer(buffer), _) => {
                 self.push(Step::Free(buffer));
             }
-            (Held::Copy(copy), Some(fetch)) if self.awaited[INTO] < Some(fetch) => {
-                self.leaving.push((copy, fetch));
+            (Held::Copy(copy), Some((queue, fetch))) => {
+                self.leaving.push((copy, queue, fetch));
             }
-            (Held::Copy(copy), _) => {
+            (Held::Copy(copy), None) => {
                 self.push(Step::Discard(copy));
             }
         }
@@ -175,12 +188,14 @@ impl Lowering<'_> {
     /// The buffer of `value`, ready to be read.
     fn ready(&mut self, value: ValueId) -> Option<BufferId> {
         let mut here = self.here[value.index()]?;
-        self.wait(here.busy[INTO], INTO);
+        for (tier, _) in Tier::ALL {
+            self.wait(here.busy[into(tier)], into(tier));
+        }
         if here.packed.take().is_some() {
             let to = self.program.buffer(Content::Value(value), self.size(value), None);
             self.push(Step::Decode { from: here.buffer, to });
             self.push(Step::Free(here.buffer));
-            (here.buffer, here.busy) = (to, [None; 2]);
+            (here.buffer, here.busy) = (to, IDLE);
             self.here[value.index()] = Some(here);
         }
         Some(here.buffer)
@@ -199,10 +214,10 @@ impl Lowering<'_> {
             let input = self.predecessor(&op, id, value, &taken, at);
             taken.extend(input);
             let over = input.and_then(|input| self.here[input.index()].take());
-            self.wait_both(over.map_or([None; 2], |over| over.busy));
+            self.wait_all(over.map_or(IDLE, |over| over.busy), true);
             let over = over.map(|over| over.buffer);
             let buffer = self.program.buffer(Content::Value(value), self.size(value), over);
-            let here = Here { stay: self.begin(), buffer, busy: [None; 2], packed: None };
+            let here = Here { stay: self.begin(), buffer, busy: IDLE, packed: None };
             if self.here[value.index()].is_some_and(|here| self.stays.is_home(here.stay)) {
                 aside.push(buffer);
             } else {
@@ -255,28 +270,23 @@ impl Lowering<'_> {
             Form::Encoded(codec) => {
                 self.encode(value, from, codec);
             }
-            Form::Tier(_) => {
-                let to = self.program.copy(Content::Value(value), self.size(value));
-                let step = Some(self.push(Step::Offload { from, to }));
-                let stored = Stored { stay: self.begin(), held: Held::Copy(to), busy: [step, None] };
-                self.forms.insert((value, form), stored);
+            Form::Tier(tier) => {
+                let step = self.offload((value, form), from, Content::Value(value), self.size(value), tier);
                 if let Some(here) = &mut self.here[value.index()] {
-                    here.busy[OUT] = step;
+                    here.busy[out(tier)] = Some(step);
                 }
             }
-            Form::EncodedOn(_, codec) => {
+            Form::EncodedOn(tier, codec) => {
                 let encoded = (value, Form::Encoded(codec));
                 let known = self.forms.get(&encoded).map(|stored| stored.held);
                 let from = match known {
                     Some(Held::Buffer(buffer)) => buffer,
                     _ => self.encode(value, from, codec),
                 };
-                let to = self.program.copy(Content::Encoded(value, codec), codec.bound(self.size(value)));
-                let step = Some(self.push(Step::Offload { from, to }));
-                let stored = Stored { stay: self.begin(), held: Held::Copy(to), busy: [step, None] };
-                self.forms.insert((value, form), stored);
+                let size = codec.bound(self.size(value));
+                let step = self.offload((value, form), from, Content::Encoded(value, codec), size, tier);
                 if let Some(packed) = self.forms.get_mut(&encoded) {
-                    packed.busy[OUT] = step;
+                    packed.busy[out(tier)] = Some(step);
                 }
                 self.end_form(encoded, at);
             }
@@ -285,11 +295,29 @@ impl Lowering<'_> {
         self.end_plain(value, at);
     }
 
+    /// Starts a copy to `tier`.
+    fn offload(
+        &mut self,
+        key: (ValueId, Form),
+        from: BufferId,
+        content: Content,
+        size: Bytes,
+        tier: Tier,
+    ) -> StepId {
+        let to = self.program.copy(content, size, tier);
+        let step = self.push(Step::Offload { from, to });
+        let mut busy = IDLE;
+        busy[out(tier)] = Some(step);
+        self.forms.insert(key, Stored { stay: self.begun, held: Held::Copy(to), busy });
+        self.begun += 1;
+        step
+    }
+
     /// Makes the encoded form of `value` in device memory.
     fn encode(&mut self, value: ValueId, from: BufferId, codec: Codec) -> BufferId {
         let to = self.program.buffer(Content::Encoded(value, codec), codec.bound(self.size(value)), None);
         self.push(Step::Encode { from, to });
-        let stored = Stored { stay: self.begin(), held: Held::Buffer(to), busy: [None; 2] };
+        let stored = Stored { stay: self.begin(), held: Held::Buffer(to), busy: IDLE };
         self.forms.insert((value, Form::Encoded(codec)), stored);
         to
     }
@@ -303,19 +331,23 @@ impl Lowering<'_> {
             }
             Form::Tier(_) | Form::Encoded(_) => (Content::Value(value), self.size(value), None),
         };
-        self.wait(busy[OUT].filter(|_| matches!(held, Held::Copy(_))), OUT);
-        let to = self.program.buffer(content, size, None);
-        let fetch = match held {
-            Held::Copy(from) => Some(self.push(Step::Fetch { from, to })),
-            Held::Buffer(from) => {
-                self.push(Step::Decode { from, to });
-                None
+        let mut here = Here { stay, buffer: self.program.buffer(content, size, None), busy: IDLE, packed };
+        let to = here.buffer;
+        match (held, form) {
+            (Held::Copy(from), Form::Tier(tier) | Form::EncodedOn(tier, _)) => {
+                self.wait_all(busy, false);
+                let step = Some(self.push(Step::Fetch { from, to }));
+                here.busy[into(tier)] = step;
+                if let Some(stored) = self.forms.get_mut(&(value, form)) {
+                    stored.busy[into(tier)] = step;
+                }
             }
-        };
-        self.here[value.index()] = Some(Here { stay, buffer: to, busy: [None, fetch], packed });
-        if let Some(stored) = self.forms.get_mut(&(value, form)) {
-            stored.busy[INTO] = fetch;
+            (Held::Buffer(from), _) => {
+                self.push(Step::Decode { from, to });
+            }
+            (Held::Copy(_), Form::Encoded(_)) => {}
         }
+        self.here[value.index()] = Some(here);
         self.end_form((value, form), at);
         self.end_plain(value, at);
     }

@@ -19,14 +19,7 @@ mod stays;
 
 use std::fmt;
 
-use crate::{Codec, Graph, InPlace, OpId, Program, ValueId};
-
-/// A place for bytes outside device memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// Host memory.
-    Host,
-}
+use crate::{Codec, Graph, InPlace, OpId, Program, Tier, ValueId};
 
 /// Where and how a value waits, beside its plain stay in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

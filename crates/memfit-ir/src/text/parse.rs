@@ -108,6 +108,10 @@ fn limit(limits: &mut Limits, cursor: &mut Cursor<'_>) -> Parsed<()> {
             cursor.word();
             limits.host = cursor.bytes()?;
         }
+        "disk" => {
+            cursor.word();
+            limits.disk = cursor.bytes()?;
+        }
         "lossy" => {
             cursor.word();
             while !cursor.is_done() {
@@ -122,7 +126,7 @@ fn limit(limits: &mut Limits, cursor: &mut Cursor<'_>) -> Parsed<()> {
             cursor.word();
             limits.lanes = cursor.number("a number of lanes")?;
         }
-        _ => return cursor.expected("`bank`, `host`, `lossy`, `replays-random` or `lanes`"),
+        _ => return cursor.expected("`bank`, `host`, `disk`, `lossy`, `replays-random` or `lanes`"),
     }
     Ok(())
 }

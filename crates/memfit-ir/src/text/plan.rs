@@ -6,7 +6,7 @@ use super::ParseError;
 use super::cursor::{Cursor, Parsed, number_after};
 use crate::{
     Buffer, BufferId, Codec, Content, CopyId, Digest, Graph, HostCopy, Layout, OpId, Place, Plan, Program,
-    Step, StepId, ValueId,
+    Step, StepId, Tier, ValueId,
 };
 
 /// A plan that is being read.
@@ -185,15 +185,16 @@ impl PlanReader {
         Ok(BufferId(id))
     }
 
-    /// `c0`, where it is first met with what it is: `c0[v0 +16]`.
+    /// `c0`, where it is first met with what it is: `c0[v0 +16]`, on a disk `c0[v0 +16 disk]`.
     fn copy(&mut self, cursor: &mut Cursor<'_>) -> Parsed<CopyId> {
         let id = cursor.id("c", "a host copy such as `c0`")?;
         if cursor.eat("[") {
             let content = content(cursor)?;
             cursor.expect("+")?;
             let size = cursor.bytes()?;
+            let tier = if cursor.eat_word("disk") { Tier::Disk } else { Tier::Host };
             cursor.expect("]")?;
-            if self.copies.insert(id, HostCopy { content, size }).is_some() {
+            if self.copies.insert(id, HostCopy { content, size, tier }).is_some() {
                 return cursor.fail(format!("`c{id}` is described in brackets twice"));
             }
         }

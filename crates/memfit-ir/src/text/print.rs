@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 use super::cursor::is_word;
 use crate::{
-    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, ValueId,
+    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier,
+    ValueId,
 };
 
 /// The text of what is given. [`super::parse()`] reads it back to the same.
@@ -80,6 +81,9 @@ fn print_limits(out: &mut String, limits: &Limits) -> fmt::Result {
     }
     if limits.host != Bytes::ZERO {
         writeln!(out, "  host {}", limits.host.0)?;
+    }
+    if limits.disk != Bytes::ZERO {
+        writeln!(out, "  disk {}", limits.disk.0)?;
     }
     if !limits.lossy.is_empty() {
         write!(out, "  lossy")?;
@@ -304,7 +308,8 @@ impl<'p> PlanPrinter<'p> {
         if self.seen.as_mut().is_some_and(|(_, seen)| std::mem::replace(&mut seen[id.index()], true)) {
             return Ok(());
         }
-        write!(out, "[{} +{}]", ContentText(copy.content), copy.size.0)
+        let tier = if copy.tier == Tier::Host { "" } else { " disk" };
+        write!(out, "[{} +{}{tier}]", ContentText(copy.content), copy.size.0)
     }
 
     fn step(&mut self, out: &mut String, step: &Step) -> fmt::Result {

@@ -460,6 +460,7 @@ mod tests {
             launch: memfit_ir::Nanos(10),
             link: None,
             host_memory: Bytes::ZERO,
+            disk: None,
         };
         let context = Context::new(&device);
         let mut changes = 0;

@@ -19,6 +19,7 @@ pub(crate) fn device() -> Device {
         launch: Nanos(1000),
         link: None,
         host_memory: Bytes::ZERO,
+        disk: None,
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn device() -> Device {
         launch: Nanos(0),
         link: Some(link),
         host_memory: Bytes(1 << 40),
+        disk: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lanes, queues and the step boundary.
 
-use memfit_ir::{BufferId, Bytes, Content, CopyId, Effect, Graph, Limits, Plan, Step, StepId, ValueId};
+use memfit_ir::{BufferId, Bytes, Content, CopyId, Effect, Graph, Limits, Plan, Step, StepId, Tier, ValueId};
 
 use super::Fault;
 use super::kernel::Truth;
@@ -27,6 +27,9 @@ struct Lane {
     pending: Option<Pending>,
 }
 
+/// Two for each tier.
+const QUEUES: usize = 2 * Tier::ALL.len();
+
 /// Transfers in one direction, in issue order.
 #[derive(Clone, Debug, Default)]
 struct Queue {
@@ -45,7 +48,8 @@ pub(super) struct Run<'a> {
     rng: Rng,
     copies: Vec<Option<Vec<u8>>>,
     lanes: Vec<Lane>,
-    queues: [Queue; 2],
+    /// To each tier, and from it.
+    queues: [Queue; QUEUES],
     issued: Vec<bool>,
     done: Vec<bool>,
     draws: u64,
@@ -70,7 +74,7 @@ impl<'a> Run<'a> {
             rng: Rng::new(pace.seed.unwrap_or(0)),
             copies: vec![None; plan.program.copies.len()],
             lanes: Vec::new(),
-            queues: [Queue::default(), Queue::default()],
+            queues: Default::default(),
             issued: Vec::new(),
             done: Vec::new(),
             draws: 0,
@@ -93,7 +97,9 @@ impl<'a> Run<'a> {
     fn one_step(&mut self, step: usize) -> Ran<()> {
         let program = &self.plan.program;
         self.at = None;
-        self.host_budget()?;
+        for (tier, _) in Tier::ALL {
+            self.tier_budget(tier)?;
+        }
         self.load(step)?;
         let count = program.steps.len();
         self.issued = vec![false; count];
@@ -101,14 +107,14 @@ impl<'a> Run<'a> {
         self.first_draws = vec![None; self.machine.graph.op_count()];
         self.order.clear();
         self.lanes = vec![Lane::default(); usize::from(self.machine.limits.lanes.max(1))];
-        self.queues = [Queue::default(), Queue::default()];
+        self.queues = Default::default();
         for (at, step) in program.steps.iter().enumerate() {
             let lane =
                 self.lanes.get_mut(usize::from(program.lane(at))).ok_or("a lane that does not exist")?;
             lane.steps.push(at);
             match step {
-                Step::Offload { .. } => self.queues[0].steps.push(at),
-                Step::Fetch { .. } => self.queues[1].steps.push(at),
+                Step::Offload { to: copy, .. } => self.queues[2 * self.tier(*copy)].steps.push(at),
+                Step::Fetch { from: copy, .. } => self.queues[2 * self.tier(*copy) + 1].steps.push(at),
                 _ => {}
             }
         }
@@ -116,16 +122,22 @@ impl<'a> Run<'a> {
             self.advance()?;
         }
         self.at = None;
-        for queue in 0..2 {
+        for queue in 0..QUEUES {
             while self.transfer(queue)? {}
         }
         self.compare(step)
     }
 
-    /// Copies in issue order never take more than the host gives.
-    fn host_budget(&self) -> Ran<()> {
+    /// The position of a copy's tier; that of a copy that does not exist is found out elsewhere.
+    fn tier(&self, copy: CopyId) -> usize {
+        self.plan.program.copies.get(copy.index()).map_or(0, |copy| copy.tier.index())
+    }
+
+    /// Copies in issue order never take more than `tier` gives.
+    fn tier_budget(&self, tier: Tier) -> Ran<()> {
         let program = &self.plan.program;
-        let size = |copy: CopyId| program.copies.get(copy.index()).map_or(Bytes::ZERO, |copy| copy.size);
+        let copy = |copy: CopyId| program.copies.get(copy.index()).filter(|copy| copy.tier == tier);
+        let size = |id: CopyId| copy(id).map_or(Bytes::ZERO, |copy| copy.size);
         let mut live: Vec<CopyId> = program.parked.clone();
         let mut now: Bytes = live.iter().map(|&copy| size(copy)).sum();
         let mut peak = now;
@@ -143,7 +155,7 @@ impl<'a> Run<'a> {
             }
             peak = peak.max(now);
         }
-        if peak > self.machine.limits.host { Err("the host is full") } else { Ok(()) }
+        if peak > self.machine.limits.tier(tier) { Err("a tier is full") } else { Ok(()) }
     }
 
     /// What is in memory before a step: its batch, and what the step before has left.
@@ -217,7 +229,7 @@ impl<'a> Run<'a> {
             let turn = self.rng.below(count);
             order.rotate_left(turn);
             if self.rng.chance(25) {
-                let queue = self.rng.below(2);
+                let queue = self.rng.below(QUEUES);
                 if self.transfer(queue)? {
                     return Ok(());
                 }
@@ -277,14 +289,14 @@ impl<'a> Run<'a> {
                     let noise = self.machine.noise();
                     let size = usize::try_from(size.0).ok().filter(|&size| size < 1 << 24);
                     self.copies[to.index()] = Some(vec![noise; size.ok_or("too large to run here")?]);
-                    return self.issue(lane, at, 0);
+                    return self.issue(lane, at, 2 * self.tier(to));
                 }
                 Step::Fetch { from, to } => {
                     if from.index() >= self.copies.len() {
                         return Err("a copy that does not exist");
                     }
                     self.machine.all(to)?;
-                    return self.issue(lane, at, 1);
+                    return self.issue(lane, at, 2 * self.tier(from) + 1);
                 }
             }
         }
@@ -334,7 +346,7 @@ impl<'a> Run<'a> {
         if step >= at {
             return Err("waits for what comes later");
         }
-        for queue in 0..2 {
+        for queue in 0..QUEUES {
             if self.queues[queue].steps.contains(&step) {
                 while !self.done[step] && self.transfer(queue)? {}
             }

@@ -1,6 +1,6 @@
 //! What is there at the start, ids of nothing, and tighter limits.
 
-use memfit_ir::{Bank, BufferId, Bytes, Codec, Content, CopyId, OpId, ValueId};
+use memfit_ir::{Bank, BufferId, Bytes, Codec, Content, CopyId, OpId, Tier, ValueId};
 
 use super::Patient;
 use crate::Act;
@@ -78,8 +78,19 @@ pub(super) fn shrink_bank(p: &mut Patient<'_>) -> Option<()> {
     Some(())
 }
 
-pub(super) fn shrink_host(p: &mut Patient<'_>) -> Option<()> {
-    p.limits.host = Bytes(p.limits.host.0.checked_sub(1 + p.rng.below(16) as u64)?);
+pub(super) fn shrink_tier(p: &mut Patient<'_>) -> Option<()> {
+    let less = 1 + p.rng.below(16) as u64;
+    let tier = if p.rng.chance(50) { &mut p.limits.host } else { &mut p.limits.disk };
+    *tier = Bytes(tier.0.checked_sub(less)?);
+    Some(())
+}
+
+/// A copy waits on another tier: its transfers are in another queue.
+pub(super) fn another_tier(p: &mut Patient<'_>) -> Option<()> {
+    let at = p.rng.below(p.draft.copies.len());
+    let copy = p.draft.copies.get_mut(at)?;
+    copy.tier = if copy.tier == Tier::Host { Tier::Disk } else { Tier::Host };
+    (p.limits.host, p.limits.disk) = (Bytes(1 << 40), Bytes(1 << 40));
     Some(())
 }
 
