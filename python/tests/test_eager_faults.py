@@ -551,3 +551,14 @@ def test_nothing_piles_up_over_many_budgets():
     gc.collect()
     assert live_bytes(CPU) == there
     assert len(gc.get_objects()) < objects + 50
+
+
+def test_kernels_that_were_not_written_for_meta_tensors_are_not_called_with_them():
+    io_ = pytest.importorskip("torchvision.io")
+    picture = (torch.arange(3 * 16 * 16) % 251).to(torch.uint8).view(3, 16, 16)
+    png, jpeg = io_.encode_png(picture), io_.encode_jpeg(picture)
+    expected = [io_.decode_png(png), io_.decode_jpeg(jpeg).float() / 2, io_.decode_image(png) + 1]
+    with Budget(AMPLE, evict_all=True):
+        png, jpeg = io_.encode_png(picture), io_.encode_jpeg(picture)
+        found = [io_.decode_png(png), io_.decode_jpeg(jpeg).float() / 2, io_.decode_image(png) + 1]
+    assert all(map(torch.equal, found, expected))

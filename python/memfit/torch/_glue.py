@@ -152,6 +152,8 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     if (made := _sizes.of_pointwise(func, args, kwargs, operands)) is not None:
         return made, _SMALL, False
     read = sum(operand.numel() * operand.element_size() for operand in operands)
+    if not _runs_on_meta(func):
+        return None, _unknown(read), True
     try:
         results = _on_meta(func, args, kwargs or {})
     except Exception:  # A wrong call fails again when it is made, with PyTorch's own words.
@@ -198,6 +200,13 @@ _LITTLE_SCRATCH = {
     )
 }  # fmt: skip
 _SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
+
+
+def _runs_on_meta(func: Any) -> bool:
+    """Whether the op may be called with meta tensors: a kernel not written for them reads address 0."""
+    if func.namespace in ("aten", "prims"):
+        return True
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta")
 
 
 def _unknown(read: int) -> int:
