@@ -1,4 +1,4 @@
-"""Models of the corpus that no library has at hand: a U-Net, an unrolled LSTM, a 7B decoder."""
+"""Models of the corpus that no library has at hand: a U-Net, a deep ResNet, an LSTM, a 7B decoder."""
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,52 @@ class UNet(nn.Module):
         for up, merge in zip(self.up, self.merge, strict=True):
             x = merge(torch.cat([skips.pop(), up(x)], dim=1))
         return self.head(x)
+
+
+class PreActBlock(nn.Module):
+    """A bottleneck whose norms and activations stand before its convolutions."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = 4 * width
+        sizes = [(inputs, width, 1, stride), (width, width, 3, 1), (width, outputs, 1, 1)]
+        self.norms = nn.ModuleList(nn.BatchNorm2d(size[0]) for size in sizes)
+        self.convs = nn.ModuleList(
+            nn.Conv2d(a, b, kernel, by, padding=kernel // 2, bias=False) for a, b, kernel, by in sizes
+        )
+        same = inputs == outputs and stride == 1
+        self.shortcut = None if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[batch, inputs, height, width]` to four times the width in channels."""
+        y = F.relu(self.norms[0](x), inplace=True)
+        kept = x if self.shortcut is None else self.shortcut(y)
+        y = self.convs[0](y)
+        for norm, conv in zip(self.norms[1:], self.convs[1:], strict=True):
+            y = conv(F.relu(norm(y), inplace=True))
+        return y + kept
+
+
+class PreActResNet(nn.Module):
+    """He et al. 2016, "Identity Mappings in Deep Residual Networks" (arXiv:1603.05027), ResNet-1001."""
+
+    def __init__(self, layers: int = 1001, classes: int = 1000) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        channels = 16
+        for width in (16, 32, 64):
+            for at in range((layers - 2) // 9):
+                blocks.append(PreActBlock(channels, width, 2 if width > 16 and at == 0 else 1))
+                channels = 4 * width
+        self.stem = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(channels)
+        self.head = nn.Linear(channels, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores `[batch, classes]` of images `[batch, 3, height, width]`."""
+        x = F.relu(self.norm(self.blocks(self.stem(x))), inplace=True)
+        return self.head(x.mean(dim=(2, 3)))
 
 
 class LstmLanguageModel(nn.Module):

@@ -71,6 +71,13 @@ def _unet(batch: int, _sequence: int, infer: bool) -> Example:
     return UNet(), (images,) if infer else (images, torch.empty(batch, 256, 256, dtype=torch.int64)), classify
 
 
+def _deep(batch: int, _sequence: int, infer: bool) -> Example:
+    from ._models import PreActResNet
+
+    images = torch.empty(batch, 3, 224, 224)
+    return PreActResNet(), (images,) if infer else (images, torch.empty(batch, dtype=torch.int64)), classify
+
+
 def _lstm(batch: int, sequence: int, infer: bool) -> Example:
     from ._models import LstmLanguageModel
 
@@ -131,6 +138,7 @@ MODELS: dict[str, Model] = {
     "densenet121": Model(_vision("densenet121"), f"{TV} `densenet121`", TV, batch=32),
     "vit-b16": Model(_vision("vit_b_16"), f"{TV} `vit_b_16`", TV, batch=32),
     "unet": Model(_unet, "`_models.UNet`, 256 pixels", batch=8),
+    "resnet1001": Model(_deep, "`_models.PreActResNet`, 224 pixels", batch=6),
     "lstm": Model(_lstm, "`_models.LstmLanguageModel`, unrolled", batch=20, sequence=64),
     "bert-base": Model(_bert, f"{HF} `BertForMaskedLM`, eager attention", HF, batch=8, sequence=512),
     "gpt2": Model(_gpt2, f"{HF} `GPT2LMHeadModel`, eager attention", HF, batch=4, sequence=1024),
@@ -183,6 +191,7 @@ CORPUS = [
     Entry("densenet121", 64, "momentum"),
     Entry("unet", 16, "adamw"),
     Entry("vit-b16", 64, "adamw"),
+    Entry("resnet1001", 6, "momentum"),
     Entry("bert-base", 16, "adamw"),
     Entry("gpt2", 8, "adamw"),
     Entry("gpt2", 8),

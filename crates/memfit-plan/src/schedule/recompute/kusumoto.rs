@@ -84,14 +84,27 @@ fn family(task: &Task<'_>, turn: usize) -> Vec<Lower> {
         let until = (from + stretch).min(turn);
         let few = (until - from).min(4);
         let nodes = (0..few).map(|k| from + (until - from) * k / few);
-        let best = nodes.map(|node| ancestors(task, turn, node)).min_by_key(|set| set.boundary);
-        sets.extend(best);
+        // What a node alone spans may be next to nothing, a counter that is updated beside the rest: such sets cut
+        // nothing off, so that all nodes up to there stand for them.
+        let whole = |node: usize| (0..turn).map(|at| at <= node).collect::<Vec<bool>>();
+        let spans = nodes.map(|node| {
+            let (span, whole) = (ancestors(task, turn, node), whole(node));
+            let most = 2 * made(task, &span) >= made(task, &whole);
+            lower(task, turn, if most { span } else { whole })
+        });
+        sets.extend(spans.min_by_key(|set| set.boundary));
     }
     sets.sort_by_key(|set| set.inside.iter().filter(|inside| **inside).count());
     sets
 }
 
-fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Lower {
+/// Bytes that the nodes `inside` make.
+fn made(task: &Task<'_>, inside: &[bool]) -> i64 {
+    let nodes = (0..inside.len()).filter(|&at| inside[at]);
+    nodes.flat_map(|at| task.writes.row(at)).map(|&value| task.size[value as usize]).sum()
+}
+
+fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Vec<bool> {
     let mut inside = vec![false; turn];
     inside[node] = true;
     for at in (0..=node).rev().filter(|&at| at < turn) {
@@ -104,6 +117,10 @@ fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Lower {
             }
         }
     }
+    inside
+}
+
+fn lower(task: &Task<'_>, turn: usize, inside: Vec<bool>) -> Lower {
     let crosses = |value: &&u32| {
         let out = |&reader: &u32| (reader as usize) < turn && !inside[reader as usize];
         task.readers.row(**value as usize).iter().any(out)

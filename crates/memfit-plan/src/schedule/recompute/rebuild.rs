@@ -68,26 +68,32 @@ fn mutate(task: &Task<'_>, node: u32, first: bool, here: &mut [bool], mutated: &
     }
 }
 
-/// Forgets what is not kept, but only what can be made again from what then remains.
+/// Forgets what is not kept, but only what can be made again from what then remains, and until its last reader.
 fn forget(task: &Task<'_>, here: &mut [bool], mutated: &[bool], now: u32, keeps: &impl Fn(u32) -> bool) {
-    // By value: whether it is there or can be made again, looked at in the order of the producers.
+    // By value: whether it is there or can be made again, looked at in the order of the producers; and the last node
+    // before which it can be made again, with all that is not there by then.
     let mut can = vec![false; here.len()];
+    let mut until = vec![NONE; here.len()];
     for value in 0..here.len() {
         can[value] = task.producer[value] == NONE && !mutated[value];
     }
     for producer in 0..now {
-        let in_time = task.deadline[producer as usize] == NONE;
-        let again = task.recomputable[producer as usize]
-            && in_time
-            && task.reads_of(producer, false).iter().all(|&read| can[read as usize]);
+        let reads = task.reads_of(producer, false);
+        let again = task.recomputable[producer as usize] && reads.iter().all(|&read| can[read as usize]);
+        // What is there and is never mutated sets no deadline.
+        let stays = |read: usize| here[read] && task.mutator[read] == NONE;
+        let late = reads.iter().map(|&read| read as usize).filter(|&read| !stays(read));
+        let deadline = late.map(|read| until[read]).fold(task.deadline[producer as usize], u32::min);
         for &value in task.writes.row(producer as usize) {
             let at = value as usize;
-            // What no first run reads any more is not kept by anybody, but may still be of use if it can be had.
-            let due = task.live_out[at] || task.readers.row(at).last().is_some_and(|&last| last >= now);
-            if here[at] && again && (!due || !keeps(value)) {
+            let last = task.readers.row(at).last().copied().unwrap_or(0);
+            let in_time = deadline == NONE || (!task.live_out[at] && last <= deadline);
+            // What is kept and no first run reads any more serves as a checkpoint, or is freed if nothing needs it.
+            if here[at] && again && in_time && !keeps(value) {
                 here[at] = false;
             }
             can[at] = here[at] || again;
+            until[at] = if again { deadline } else { task.mutator[at] };
         }
     }
 }
