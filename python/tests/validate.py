@@ -2,7 +2,7 @@
 
 from typing import Any
 
-GRAPH = {"schema", "name", "origin", "values", "ops", "results"}
+GRAPH = {"schema", "name", "origin", "replays_random", "values", "ops", "results"}
 VALUE = {"name", "bytes", "dtype", "shape", "role", "density", "pin"}
 OP = {"name", "kind", "module", "phase", "flops", "moved", "dtype", "time_ns", "workspace", "algorithms"}
 OP |= {"effect", "reads", "writes", "must", "may"}

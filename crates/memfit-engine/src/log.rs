@@ -285,6 +285,7 @@ impl Log {
             }
         }
         let mut builder = GraphBuilder::new("recorded");
+        builder.replays_random(true); // The engine has its hosts do so.
         for (index, &Row { size, role, .. }) in self.values.iter().enumerate() {
             let name = format!("v{index}");
             builder.value(ValueSpec { name, size: Bytes(size), role, ..ValueSpec::default() })?;

@@ -28,6 +28,8 @@ struct File<'a> {
     name: String,
     #[serde(rename = "origin", default)]
     _origin: Option<String>,
+    #[serde(default)]
+    replays_random: bool,
     #[serde(borrow)]
     values: &'a RawValue,
     #[serde(borrow)]
@@ -123,6 +125,7 @@ pub fn read(bytes: &[u8]) -> Result<Graph, FormatError> {
         return Err(FormatError::new("name", format!("longer than {MAX_NAME} bytes")));
     }
     let mut builder = GraphBuilder::new(file.name);
+    builder.replays_random(file.replays_random);
     for_each(&text, file.values.get(), "values", MAX_COUNT, |at, Object(value): Object<ValueJson<'_>>| {
         let spec = value_spec(value).map_err(|(name, message)| refuse("values", at, &name, &message))?;
         builder.value(spec).map_err(|error| FormatError::new(format!("values[{at}]"), error.to_string()))?;
@@ -230,6 +233,9 @@ pub fn write(graph: &Graph) -> Vec<u8> {
     let mut out = Vec::with_capacity(graph.op_count() * 160 + graph.value_count() * 80);
     json::put_key(&mut out, "schema", &SCHEMA);
     json::put_key(&mut out, "name", &graph.name());
+    if graph.replays_random() {
+        json::put_key(&mut out, "replays_random", &true);
+    }
     json::put_lines(&mut out, "values", graph.value_ids().map(|id| value_json(graph.value(id))));
     json::put_lines(&mut out, "ops", graph.op_ids().map(|id| op_json(graph, graph.op(id))));
     json::put_key(&mut out, "results", &numbers(graph.results()));

@@ -95,6 +95,8 @@ class Graph:
 
     name: str
     origin: str = ""
+    replays_random: bool = True
+    """Whether the host can set its random generators back, so that a mask can be drawn again: PyTorch can."""
     values: list[Value] = dataclasses.field(default_factory=list)
     ops: list[Op] = dataclasses.field(default_factory=list)
     results: list[int] = dataclasses.field(default_factory=list)
@@ -117,6 +119,8 @@ class Graph:
         head = [f'"schema":{line(SCHEMA)}', f'"name":{line(self.name)}']
         if self.origin:
             head.append(f'"origin":{line(self.origin)}')
+        if self.replays_random:
+            head.append('"replays_random":true')
         values = ",\n".join(line(value.to_json()) for value in self.values)
         ops = ",\n".join(line(op.to_json(self.values)) for op in self.ops)
         body = [f'"values":[\n{values}\n]', f'"ops":[\n{ops}\n]', f'"results":{line(self.results)}']

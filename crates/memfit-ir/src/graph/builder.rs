@@ -59,6 +59,11 @@ impl GraphBuilder {
         GraphBuilder { graph: Graph { name: name.into(), ..Graph::default() }, ..GraphBuilder::default() }
     }
 
+    /// States whether the host that the graph comes from replays its random generators; without a word it doesn't.
+    pub fn replays_random(&mut self, replays: bool) {
+        self.graph.replays_random = replays;
+    }
+
     /// Adds a value that no op has defined yet.
     ///
     /// # Errors

@@ -247,6 +247,7 @@ struct ValueRow {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     name: String,
+    replays_random: bool,
     ops: Vec<OpRow>,
     op_names: Names,
     kinds: Interned,
@@ -267,6 +268,12 @@ impl Graph {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the host it comes from can replay the state of its random generators, so that seeded ops may run again.
+    #[must_use]
+    pub fn replays_random(&self) -> bool {
+        self.replays_random
     }
 
     /// Number of ops.
@@ -362,7 +369,7 @@ impl Graph {
     }
 
     /// A fingerprint of everything that a plan depends on: ops, operands, sizes, roles, effects, costs.
-    /// Names are left out, except each op's kind.
+    /// Names are left out, except each op's kind; so is what the host can do, which a plan says of itself.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut hash = Digest::hasher("memfit-graph/1");

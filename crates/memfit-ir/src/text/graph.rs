@@ -38,6 +38,8 @@ impl GraphReader {
                 let value = value_id(cursor)?;
                 self.builder.result(value).map_err(refused)?;
             }
+        } else if cursor.eat_word("replays-random") {
+            self.builder.replays_random(true);
         } else if word == format!("v{}", self.values) {
             cursor.word();
             cursor.expect("=")?;

@@ -105,6 +105,9 @@ fn print_graph(out: &mut String, graph: &Graph) -> fmt::Result {
     write!(out, "graph")?;
     name(out, graph.name())?;
     writeln!(out)?;
+    if graph.replays_random() {
+        writeln!(out, "  replays-random")?;
+    }
     let mut next = 0;
     for id in graph.op_ids() {
         let op = graph.op(id);
