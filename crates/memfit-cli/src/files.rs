@@ -27,22 +27,42 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Writes `path`, or standard output for `-`: beside it first, then renamed, so that a file is whole or as it was.
+/// Writes `path`, or standard output for `-`. A regular file is written beside and renamed, so that it is whole or as it
+/// was; it keeps its mode. A link is followed; pipes and devices are written to as they are.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let result = if path == Path::new("-") {
-        io::stdout().lock().write_all(bytes)
-    } else {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let beside = path.with_file_name(name);
-        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
-        if written.is_err() {
-            // Nothing more can be done about a file that can't be removed either.
-            drop(fs::remove_file(&beside));
-        }
-        written
-    };
+    let result =
+        if path == Path::new("-") { io::stdout().lock().write_all(bytes) } else { write_file(path, bytes) };
     result.with_context(|| format!("can't write `{}`", path.display())).map_err(Error::Write)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let path = followed(path);
+    let there = fs::metadata(&path).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return fs::OpenOptions::new().write(true).open(&path)?.write_all(bytes);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let beside = path.with_file_name(name);
+    let written = fs::write(&beside, bytes)
+        .and_then(|()| there.map_or(Ok(()), |there| fs::set_permissions(&beside, there.permissions())))
+        .and_then(|()| fs::rename(&beside, &path));
+    if written.is_err() {
+        // Nothing more can be done about a file that can't be removed either.
+        drop(fs::remove_file(&beside));
+    }
+    written
+}
+
+/// Where the links at `path` lead, whether there is a file or not.
+fn followed(path: &Path) -> PathBuf {
+    let mut path = path.to_path_buf();
+    // As many as systems follow; a circle of links is reported by whoever opens it.
+    for _ in 0..40 {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    path
 }
 
 /// Bytes as the ending of `path` asks for: compressed for `.zst`.

@@ -55,6 +55,12 @@ struct Link {
     target: u64,
 }
 
+/// Whether plain JSON looks like a node-link graph of this form: it has its keys at the top.
+#[must_use]
+pub fn is_like(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| crate::json::has_keys(text, &["nodes", "links"]))
+}
+
 /// Reads a graph, plain or compressed with Zstandard.
 ///
 /// # Errors

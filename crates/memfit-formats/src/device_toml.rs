@@ -46,6 +46,9 @@ pub fn preset(name: &str) -> Option<Device> {
     presets().iter().find(|preset| plain(&preset.device.name) == wanted).map(|preset| preset.device.clone())
 }
 
+/// The largest alignment: rounded up to it, no sum of sizes that a graph may have is beyond measure.
+const MOST_ALIGN: u64 = 1 << 40;
+
 /// Reads a device file.
 ///
 /// # Errors
@@ -134,6 +137,9 @@ impl DeviceToml {
         }
         let memory = self.memory.positive("memory")?;
         let align = self.align.positive("align")?;
+        if align.0 > MOST_ALIGN {
+            return refuse("align", &format!("`{}` bytes are more than {MOST_ALIGN}", align.0));
+        }
         if !align.0.is_power_of_two() {
             return refuse("align", &format!("`{}` bytes are not a power of two", align.0));
         }

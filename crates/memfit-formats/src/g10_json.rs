@@ -39,6 +39,12 @@ struct Kernel {
     outputs: Vec<String>,
 }
 
+/// Whether plain JSON looks like a kernel trace of this form: it has its keys at the top.
+#[must_use]
+pub fn is_like(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| crate::json::has_keys(text, &["tensors", "kernels"]))
+}
+
 /// Reads a trace, plain or compressed with Zstandard.
 ///
 /// # Errors

@@ -13,6 +13,13 @@ use crate::FormatError;
 /// The longest name, in bytes.
 pub(crate) const MAX_NAME: usize = 1 << 20;
 
+/// Whether `text` is an object that has all of `keys` at its top. Time linear in the text.
+pub(crate) fn has_keys(text: &str, keys: &[&str]) -> bool {
+    type Members<'a> = std::collections::BTreeMap<std::borrow::Cow<'a, str>, serde::de::IgnoredAny>;
+    let members: Result<Members<'_>, _> = serde_json::from_str(text);
+    members.is_ok_and(|members| keys.iter().all(|key| members.contains_key(*key)))
+}
+
 /// A `T` written as an object. Serde's derived readers would take `[1, 2]` for `{"a": 1, "b": 2}` too.
 pub(crate) struct Object<T>(pub(crate) T);
 

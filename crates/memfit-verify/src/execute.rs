@@ -53,9 +53,14 @@ struct Judge<'a> {
     violations: Vec<Violation>,
 }
 
+/// Lanes from here on exist in no plan: the clocks of so many take 8 MiB.
+const MOST_LANES: usize = 1024;
+
 /// The peak of each bank, then of each tier.
 pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Bytes>, Rejected> {
-    let threads = QUEUES + usize::from(limits.lanes.max(1));
+    // Clocks for the lanes that are used, not for all that may be.
+    let used = (0..plan.program.steps.len()).map(|at| plan.program.lane(at)).max().unwrap_or(0);
+    let threads = QUEUES + (usize::from(used) + 1).min(usize::from(limits.lanes)).clamp(1, MOST_LANES);
     let copies = plan.program.copies.iter().map(|c| (c.content, c.size, c.tier));
     let buffers = plan.program.buffers.iter().map(|b| (b.content, b.size, Tier::default()));
     let claims: Vec<_> = buffers.chain(copies).collect();

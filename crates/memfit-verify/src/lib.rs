@@ -32,7 +32,7 @@
 //!   transfer is in flight until an `Await` on it, or on a later one of its queue, or on a step after such. Each tier
 //!   has a queue out and one in.
 //! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
-//!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist.
+//!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist, 1,024 of them at most.
 //! - **R13 result**: at the end every result is in device memory, and every persistent storage is where it
 //!   was at the start (the same place, or on the host), so that the step can run again.
 //!

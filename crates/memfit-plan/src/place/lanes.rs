@@ -14,6 +14,8 @@
 
 use memfit_ir::{BufferId, Bytes, Csr, Device, Graph, Nanos, OpId, Place, Program, Step};
 
+use memfit_sim::Costs;
+
 use super::problem::{Lanes, Problem};
 use crate::dependencies::Dependencies;
 
@@ -258,13 +260,14 @@ pub fn schedule(
     let mut lane_of = vec![0; graph.op_count()];
     let mut done = vec![Nanos::ZERO; graph.op_count()];
     let mut free = vec![Nanos::ZERO; usize::from(lanes.max(1))];
+    let costs = Costs::of(graph, device);
     for step in &program.steps {
         let Step::Compute(compute) = step else { continue };
         let before = dependencies.preds(compute.op).iter().chain(after.row(compute.op.index()));
         let ready = before.map(|op| done[op.index()]).max().unwrap_or_default();
         let at = |lane: u16| free[usize::from(lane)].max(ready);
         let lane = (0..lanes.max(1)).min_by_key(|&lane| at(lane)).unwrap_or(0);
-        let end = at(lane) + device.time(&graph.op(compute.op));
+        let end = at(lane) + costs.time(compute.op);
         (free[usize::from(lane)], done[compute.op.index()], lane_of[compute.op.index()]) = (end, end, lane);
     }
     Schedule { lane: lane_of, time: free.into_iter().max().unwrap_or_default() }

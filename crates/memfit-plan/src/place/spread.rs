@@ -113,7 +113,11 @@ impl Spreading<'_> {
                 Some(before) => {
                     self.touched[before.index()].clone().iter().for_each(|&op| self.wait(lane, op));
                     let place = self.layout.places[before.index()];
-                    self.occupied[usize::from(place.bank)].remove(&place.offset.0);
+                    // A buffer without bytes is not there, and another one may lie at its offset.
+                    let occupied = &mut self.occupied[usize::from(place.bank)];
+                    if occupied.get(&place.offset.0) == Some(&before) {
+                        occupied.remove(&place.offset.0);
+                    }
                 }
                 None => self.clear(buffer, lane),
             }
