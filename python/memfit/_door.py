@@ -42,7 +42,7 @@ def plan(
     device: str | os.PathLike[str] = "A100-80",
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
-    replay_random: bool = False,
+    replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
     in_place: bool = True,
@@ -219,7 +219,8 @@ def _size(size: Size | None) -> str | None:
         raise UsageError(
             f"`{size!r}` is not a size", hint="write bytes as an `int`, or a text such as `8GiB`"
         )
-    return None if size is None else str(size)
+    # A bare number in a text may be a share whose sign was forgotten; an `int` is bytes.
+    return f"{size} B" if isinstance(size, int) else size
 
 
 def _seconds(limit: float | None) -> float | None:
@@ -234,7 +235,7 @@ def _means(
     device: str | os.PathLike[str],
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
-    replay_random: bool = False,
+    replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
     in_place: bool = True,

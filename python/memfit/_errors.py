@@ -30,7 +30,7 @@ class InputError(Error, ValueError):
 
 
 class BudgetError(Error):
-    """The budget is too small."""
+    """The budget is too small, or the time limit was: then the message says so."""
 
     budget_bytes: int | None
     """The budget."""
@@ -113,7 +113,7 @@ def from_native(code: int, message: str, hint: str | None, details: str, replay:
     """The exception for an exit status of the command line; `details` is its JSON object."""
     more = json.loads(details)
     match code:
-        case 1:
+        case 1 | 5 if "budget_bytes" in more:
             witness = more.get("witness")
             return BudgetError(
                 message,

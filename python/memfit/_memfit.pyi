@@ -18,7 +18,7 @@ class Means(TypedDict):
     device_file: bytes | None
     strategy: list[str]
     recompute: bool
-    replay_random: bool
+    replay_random: bool | None
     lanes: int
     allow_serialize: bool
     in_place: bool

@@ -31,6 +31,8 @@ class Plan(Result):
 
     status: str
     strategy: str
+    instead: dict[str, str] | None
+    """The strategy that was asked and left its work to another, why, and what was used."""
     graph: str
     graph_digest: str
     device: str
@@ -295,6 +297,8 @@ class Row:
     status: str
     verified: bool
     strategy: str | None = None
+    instead: dict[str, str] | None = None
+    """The strategy that was asked and left its work to another, why, and what was used."""
     budget_bytes: int | None = None
     peak_bytes: int | None = None
     live_peak_bytes: int | None = None

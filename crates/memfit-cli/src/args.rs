@@ -13,7 +13,7 @@ use crate::commands::Form;
 #[command(name = "memfit", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "exit codes: 0 fits · 1 does not fit · 2 usage · 3 bad input · 4 plan and graph differ · \
-                        5 resources · 6 verification failed · 70 bug in memfit · 130 interrupted"
+                        5 resources or time · 6 verification failed · 70 bug in memfit · 130 interrupted"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -59,7 +59,7 @@ fn dim(text: &str) -> Result<(String, u64), String> {
 /// A graph file and how to read it
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct GraphArgs {
-    /// The graph: JSON (`memfit-graph/1`, plain or zstd), ONNX or text; `-` for standard input
+    /// The graph: JSON (`memfit-graph/1`, Checkmate's, G10's; plain or zstd), ONNX or text; `-` for standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) graph: PathBuf,
     /// Size of a symbolic dimension of an ONNX model, as `batch=8`; may be given several times
@@ -87,9 +87,12 @@ pub(crate) struct MeansArgs {
     /// Run every op once, even if the step then does not fit
     #[arg(long)]
     pub(crate) no_recompute: bool,
-    /// Random ops may run again: the host replays the state of their generator
-    #[arg(long)]
+    /// Random ops may run again: the host replays the state of their generator [default: as the graph says]
+    #[arg(long, conflicts_with = "no_replay_random")]
     pub(crate) replay_random: bool,
+    /// Random ops run once, whatever the graph says of its host
+    #[arg(long)]
+    pub(crate) no_replay_random: bool,
     /// Spread the ops over this many lanes; sharing memory then orders no two ops that the graph leaves
     /// unordered
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -197,7 +200,7 @@ pub(crate) struct ReplayArgs {
     /// A log of the DTR simulator, or a graph; `-` for standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) log: PathBuf,
-    /// Memory the step may use: a size, or a share of its own peak
+    /// Memory the step may use: a size, or a share of its own peak [default: what it takes without a budget]
     #[arg(long, short, value_name = "SIZE|%")]
     pub(crate) budget: Option<Budget>,
     /// Whether the engine looks ahead

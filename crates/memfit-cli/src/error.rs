@@ -56,6 +56,9 @@ impl Error {
 
     /// The word for it in JSON.
     pub(crate) fn status(&self) -> &'static str {
+        if let Error::Failure { failure: Failure::Timeout(_), .. } = self {
+            return "timeout";
+        }
         match self.exit_code() {
             1 => "infeasible",
             2 => "usage",

@@ -55,7 +55,7 @@ impl Output {
                 passes.push((pass.to_owned(), now()));
             }
         };
-        work(&Tools { now: &now, stop: &stop, progress: &progress })
+        work(&Tools { now: &now, stop: &stop, progress: &progress, until: self.limit })
     }
 
     /// Shows `what` is being done, on a terminal; with `-v` as a line of its own.

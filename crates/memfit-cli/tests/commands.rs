@@ -263,17 +263,19 @@ fn a_budget_below_the_floor_names_the_step() {
     assert_eq!((&object["status"], &object["proved"]), (&"infeasible".into(), &true.into()));
     assert!(object["witness"]["reads"].as_array().is_some_and(|reads| !reads.is_empty()));
     let needed = object["needed_bytes"].as_u64().unwrap();
-    let text = stderr(&memfit(&["plan", GRAPH, "--budget", "300MiB"]));
-    for part in
-        ["no plan fits `300 MiB`", "reads", "writes", &format!("`--budget {needed}` is enough"), "proved"]
+    // The hint stands in the object, too: a whole search for the least budget is dear.
+    let hint = object["hint"].as_str().unwrap();
+    for part in ["MiB` is enough", "proved: no plan that keeps parameters and state on the device fits below"]
     {
+        assert!(hint.contains(part), "no `{part}` in: {hint}");
+    }
+    let text = stderr(&output);
+    for part in ["no plan fits `300 MiB`", "reads", "writes", hint] {
         assert!(text.contains(part), "no `{part}` in: {text}");
     }
-    assert_eq!(
-        code(&memfit(&["plan", GRAPH, "--budget", &needed.to_string()])),
-        0,
-        "what is enough is enough"
-    );
+    let said = hint.split('`').nth(1).unwrap().trim_start_matches("--budget ");
+    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", said])), 0, "what is enough is enough");
+    assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", &needed.to_string()])), 0);
     let keep_all = ["plan", GRAPH, "--no-recompute", "--json", "--budget"];
     let needed =
         self::object(&memfit(&[&keep_all[..], &["300MiB"]].concat()))["needed_bytes"].as_u64().unwrap();
@@ -285,6 +287,16 @@ fn a_budget_below_the_floor_names_the_step() {
 fn wrong_calls_end_with_a_next_step() {
     for (args, exit, part) in [
         (&["plan", GRAPH, "--budget", "much"][..], 2, "is not a budget"),
+        (&["plan", GRAPH, "--budget", "8G"], 2, "did you mean `8GiB`?"),
+        (&["plan", GRAPH, "--budget", "60"], 2, "did you mean `60%` or `60GiB`?"),
+        (
+            &["plan", GRAPH, "--lanes", "2", "--strategy", "recompute:best"],
+            2,
+            "leave out the strategy or `--lanes`",
+        ),
+        (&["plan", "/dev/null"], 3, "the file is empty"),
+        (&["plan", "corpus/snapshots/decoder-oom.pickle.zst"], 3, "memfit explain FILE"),
+        (&["place", "README.md", "--align", "9223372036854775808"], 3, "README.md"),
         (&["plan", GRAPH, "--order", "magic"], 2, "known: given"),
         (&["plan", GRAPH, "--placer", "magic"], 2, "known: naive"),
         (&["plan", GRAPH, "--strategy", "sort:best"], 2, "memfit strategies"),
@@ -306,6 +318,41 @@ fn wrong_calls_end_with_a_next_step() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_pipes_are_written_to() {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
+    let scratch = Scratch::new("outputs");
+    let graph = "crates/memfit-cli/src/commands/doctor.json";
+    let write = |path: &str| memfit(&["plan", graph, "--budget", "1GiB", "-o", path]);
+    let (real, link) = (scratch.write("real.json", ""), scratch.file("link.json"));
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("real.json", &link).unwrap();
+    assert_eq!(code(&write(&link)), 0);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(code(&memfit(&["check", &real, graph])), 0);
+    assert_eq!(std::fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    let pipe = scratch.file("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = Command::new("cat").arg(&pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    assert_eq!(code(&write(&pipe)), 0);
+    let through = reader.wait_with_output().unwrap().stdout;
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    assert!(through == std::fs::read(&real).unwrap());
+    assert_eq!(code(&write("/dev/null")), 0);
+}
+
+#[test]
+fn a_time_limit_is_told_from_a_budget() {
+    let limited = memfit(&["plan", GRAPH, "--budget", "floor+3%", "--time-limit", "0.001", "--json"]);
+    assert_eq!((code(&limited), &object(&limited)["status"]), (5, &"timeout".into()));
+    assert!(object(&limited)["needed_bytes"].as_u64() > object(&limited)["budget_bytes"].as_u64());
+    let compared =
+        object(&memfit(&["compare", GRAPH, "--budget", "floor+3%", "--time-limit", "0.001", "--json"]));
+    let rows = compared["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["status"] == "not-tried"));
+}
+
 #[test]
 fn half_the_memory_costs_time_and_says_how_much() {
     let output = memfit(&["plan", GRAPH, "--budget", "50%", "--json"]);
@@ -315,7 +362,8 @@ fn half_the_memory_costs_time_and_says_how_much() {
     assert!(number("peak_bytes") <= number("budget_bytes"));
     assert!(number("budget_bytes") * 2 <= number("unconstrained_peak_bytes"));
     assert!(number("recompute_ns") > 0);
-    assert_eq!(number("time_ns"), number("base_time_ns") + number("recompute_ns"));
+    // Beside the ops that run again, snapshots are taken and unpacked.
+    assert!(number("time_ns") >= number("base_time_ns") + number("recompute_ns"));
     assert_eq!(code(&memfit(&["plan", GRAPH, "--budget", "50%", "--no-recompute"])), 1);
 }
 

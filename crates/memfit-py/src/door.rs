@@ -2,8 +2,8 @@
 
 use memfit::formats::{csv, plan_json};
 use memfit::{
-    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain,
-    input, objects, place, plan, sweep,
+    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, Recomputing, check,
+    compare, explain, input, objects, place, plan, sweep,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -54,7 +54,7 @@ struct Means {
     device_file: Option<PyBackedBytes>,
     strategy: Vec<String>,
     recompute: bool,
-    replay_random: bool,
+    replay_random: Option<bool>,
     lanes: u16,
     allow_serialize: bool,
     in_place: bool,
@@ -80,7 +80,7 @@ impl Means {
             goal = goal.with_strategy(strategy)?;
         }
         if !self.recompute {
-            goal.recompute = None;
+            goal.recompute = Recomputing::Never;
         }
         goal.replays_random = self.replay_random;
         goal.lanes = self.lanes;

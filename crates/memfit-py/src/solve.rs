@@ -31,7 +31,7 @@ pub(crate) fn solve<T: Send>(
     let interrupted = AtomicBool::new(false);
     let now = || started.elapsed().as_secs_f64();
     let stop = || interrupted.load(Ordering::Relaxed) || seconds.is_some_and(|limit| now() > limit);
-    let tools = Tools { now: &now, stop: &stop, progress: &|_| {} };
+    let tools = Tools { now: &now, stop: &stop, progress: &|_| {}, until: seconds };
     let result = py.detach(|| {
         let (ended, end) = channel::<()>();
         std::thread::scope(|scope| {

@@ -8,7 +8,7 @@ use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::{Context, order};
 
 use crate::floor::label;
-use crate::pipeline::{find_placer, place_with, step_time};
+use crate::planner::{base_time, find_placer, place_with};
 use crate::{Failure, Floor, Goal, Tools, plan};
 
 /// Bytes that belong together.
@@ -132,7 +132,7 @@ pub fn explain(
         ops: graph.op_count(),
         values: graph.value_count(),
         flops: graph.op_ids().map(|op| graph.op(op).flops).sum(),
-        time: step_time(graph, &goal.device),
+        time: base_time(graph, goal),
         fixed_bytes: fixed.iter().map(|share| share.bytes).sum(),
         fixed,
         live_peak,
@@ -282,7 +282,7 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
                 format!("`memfit plan --budget floor+50%`: also ops that run again, step {slower:+.1} %");
             rows.push(Remedy { name: "recompute", what, peak });
         }
-        Err(Failure::Infeasible(_)) => {} // Not every step can trade time for memory.
+        Err(Failure::Infeasible(_) | Failure::Timeout(_)) => {} // Not every step can trade time for memory.
         Err(failure) => return Err(failure),
     }
     Ok(rows)

@@ -33,10 +33,57 @@ pub struct Infeasible {
     pub needed: Bytes,
     /// No plan with these means fits below this.
     pub floor: Bytes,
-    /// Whether the budget is below the floor: then no strategy can help.
+    /// Whether the budget is below the floor: then none of those means can help.
     pub proved: bool,
+    /// What the floor is proved for: none of these fits below it.
+    pub of: &'static str,
     /// The step that forces the floor.
     pub witness: Option<Witness>,
+    /// What stood in a strategy's way beside bytes.
+    pub why: Option<String>,
+}
+
+impl Infeasible {
+    /// That `budget` is too small, without a witness: `needed` is enough, and no `of` fits below `floor`.
+    #[must_use]
+    pub fn new(budget: Bytes, needed: Bytes, floor: Bytes, of: &'static str) -> Infeasible {
+        Infeasible { budget, needed, floor, proved: false, of, witness: None, why: None }
+    }
+
+    /// Budget and need as text that tells them apart.
+    fn shown(&self) -> (String, String) {
+        let show = |bytes: Bytes| bytes.to_string();
+        let exact = |bytes: Bytes| format!("{bytes} ({} B)", bytes.0);
+        let (budget, needed) = (show(self.budget), show(self.needed));
+        if budget == needed && self.budget != self.needed {
+            return (exact(self.budget), exact(self.needed));
+        }
+        (budget, needed)
+    }
+
+    /// What is enough, and what is proved not to be.
+    fn hint(&self) -> String {
+        let floor = if self.floor < self.needed {
+            format!("; proved: no {} fits below `{}` ({} B)", self.of, self.floor, self.floor.0)
+        } else {
+            String::new()
+        };
+        format!("`--budget {}` is enough{floor}", above(self.needed))
+    }
+}
+
+/// A size for people to write that is at least `bytes` and less than a thousandth more: `62.31GiB`.
+fn above(bytes: Bytes) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    // Below ten there would be too few digits.
+    let Some((unit, one)) = units.into_iter().find(|&(_, one)| bytes.0 / one >= 10) else {
+        return bytes.0.to_string();
+    };
+    let hundredths = (u128::from(bytes.0) * 100).div_ceil(u128::from(one));
+    // What is read back is rounded down to a byte, so one more where that loses one.
+    let text = |hundredths: u128| format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100);
+    let enough = |text: &String| text.parse::<Bytes>().is_ok_and(|read| read >= bytes);
+    Some(text(hundredths)).filter(enough).unwrap_or_else(|| text(hundredths + 1))
 }
 
 /// Why there is no result. [`Failure::exit_code`] is the contract of the command line.
@@ -53,6 +100,8 @@ pub enum Failure {
     Input(FormatError),
     /// The budget is too small.
     Infeasible(Box<Infeasible>),
+    /// The time was over before a plan was found: the best so far and the bound. `None`: before anything was tried.
+    Timeout(Option<Box<Infeasible>>),
     /// A plan was made for another graph.
     OtherGraph {
         /// Digest in the plan.
@@ -88,6 +137,7 @@ impl Failure {
             Failure::Usage { .. } => 2,
             Failure::Input(_) => 3,
             Failure::OtherGraph { .. } => 4,
+            Failure::Timeout(_) => 5,
             Failure::Rejected(_) => 6,
             Failure::Bug { .. } => 70,
         }
@@ -99,17 +149,9 @@ impl Failure {
         match self {
             Failure::Usage { hint, .. } => Some(hint.clone()),
             Failure::Input(error) => error.hint.clone(),
-            Failure::Infeasible(infeasible) => {
-                let floor = if infeasible.floor < infeasible.needed {
-                    format!(
-                        "; proved: no strategy fits below `{}` ({} B)",
-                        infeasible.floor, infeasible.floor.0
-                    )
-                } else {
-                    String::new()
-                };
-                Some(format!("`--budget {}` is enough{floor}", infeasible.needed.0))
-            }
+            Failure::Infeasible(infeasible) => Some(infeasible.hint()),
+            Failure::Timeout(None) => Some("a longer `--time-limit`".into()),
+            Failure::Timeout(Some(so_far)) => Some(format!("a longer `--time-limit`; {}", so_far.hint())),
             Failure::OtherGraph { .. } => {
                 Some("plan this graph again, or name the graph the plan was made for".into())
             }
@@ -127,10 +169,21 @@ impl std::fmt::Display for Failure {
             Failure::Usage { message, .. } => f.write_str(message),
             Failure::Input(error) => error.fmt(f),
             Failure::Infeasible(infeasible) => infeasible.fmt(f),
+            Failure::Timeout(None) => f.write_str("not tried: the time was over before"),
+            Failure::Timeout(Some(so_far)) => {
+                let (budget, needed) = so_far.shown();
+                write!(
+                    f,
+                    "the time was over before a plan within `{budget}` was found: the best so far needs `{needed}`"
+                )
+            }
             Failure::OtherGraph { plan, graph } => {
                 write!(f, "the plan was made for another graph: it names `{plan}`, this is `{graph}`")
             }
             Failure::Rejected(rejected) => write!(f, "the plan is wrong\n{rejected}"),
+            Failure::Bug { pass, rejected, .. } if rejected.violations.is_empty() => {
+                write!(f, "what `{pass}` made can't be spread over lanes")
+            }
             Failure::Bug { pass, rejected, .. } => {
                 write!(f, "the judge refuses the plan that `{pass}` made\n{rejected}")
             }
@@ -140,18 +193,22 @@ impl std::fmt::Display for Failure {
 
 impl std::fmt::Display for Infeasible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no plan fits `{}`", self.budget)?;
+        let (budget, needed) = self.shown();
+        write!(f, "no plan fits `{budget}`")?;
         let Some(witness) = &self.witness else {
             return match self.proved {
                 true => write!(f, ": at least `{}` are in memory at one time", self.floor),
-                false => write!(f, ": the lowest layout that was found needs `{}`", self.needed),
+                false => write!(f, ": the lowest layout that was found needs `{needed}`"),
             };
         };
         let Witness { name, kind, .. } = witness;
         if self.proved {
             write!(f, ": step `{name}` ({kind}) alone needs `{}`", self.floor)?;
         } else {
-            write!(f, ": the best plan needs `{}`; the largest step is `{name}` ({kind})", self.needed)?;
+            write!(f, ": the best plan needs `{needed}`; the largest step is `{name}` ({kind})")?;
+        }
+        if let Some(why) = &self.why {
+            write!(f, "\n    {why}")?;
         }
         let list = |operands: &[(String, Bytes)]| {
             let shown: Vec<String> =

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use memfit_ir::{Bytes, Device};
+use memfit_ir::{Bytes, Device, Graph};
 
 use crate::Failure;
 
@@ -47,15 +47,37 @@ fn share(bytes: Bytes, fraction: f64) -> Bytes {
 /// A budget that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a budget: write a size (`8GiB`), a share of the peak (`60%`) or of what lies above the floor (`floor+60%`)"
+    "`{text}` is not a budget: write a size (`8GiB`), a share of the peak (`60%`) or of what lies above the floor (`floor+60%`){}",
+    if meant.is_empty() { String::new() } else { format!("; did you mean {meant}?") }
 )]
-pub struct BadBudget(String);
+pub struct BadBudget {
+    text: String,
+    /// What it may have been meant to be, for people.
+    meant: String,
+}
+
+impl BadBudget {
+    /// `text`, with a guess where a unit is cut short or missing.
+    fn new(text: &str) -> BadBudget {
+        let trimmed = text.trim();
+        let number = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+        let meant = match (number.parse::<f64>().is_ok(), trimmed[number.len()..].trim()) {
+            (false, _) => String::new(),
+            (true, "") => format!("`{number}%` or `{number}GiB`"),
+            (true, unit) => match unit.to_ascii_lowercase().as_str() {
+                short @ ("k" | "m" | "g" | "t") => format!("`{number}{}iB`", short.to_ascii_uppercase()),
+                _ => String::new(),
+            },
+        };
+        BadBudget { text: text.to_owned(), meant }
+    }
+}
 
 impl FromStr for Budget {
     type Err = BadBudget;
 
     fn from_str(text: &str) -> Result<Budget, BadBudget> {
-        let bad = || BadBudget(text.to_owned());
+        let bad = || BadBudget::new(text);
         let percent = |number: &str| {
             let share: f64 = number.trim().parse().map_err(|_| bad())?;
             let plausible = (0.0..=10_000.0).contains(&share);
@@ -68,6 +90,8 @@ impl FromStr for Budget {
                 None => percent(number).map(Budget::OfPeak),
             },
             None if trimmed == "floor" => Ok(Budget::AboveFloor(0.0)),
+            // A bare number this small is a share or a size whose unit was forgotten.
+            None if trimmed.parse::<u64>().is_ok_and(|bytes| (1..1000).contains(&bytes)) => Err(bad()),
             None => trimmed.parse().map(Budget::Bytes).map_err(|_| bad()),
         }
     }
@@ -97,6 +121,18 @@ pub enum LaneRule {
     AllowSerialize,
 }
 
+/// Which ops may run again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Recomputing {
+    /// Every op runs once, whatever the budget.
+    Never,
+    /// As the default strategy says, where keeping everything does not fit. On several lanes every op runs once.
+    #[default]
+    Default,
+    /// As the strategy of this name says. Not on several lanes.
+    By(String),
+}
+
 /// What a plan is made for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
@@ -106,16 +142,16 @@ pub struct Goal {
     pub device: Device,
     /// Name of the order, see `memfit strategies`.
     pub order: String,
-    /// Name of the recomputation, which is asked only where keeping everything does not fit; `None`: every op
-    /// runs once, whatever the budget.
-    pub recompute: Option<String>,
+    /// Which recomputation is asked where keeping everything does not fit.
+    pub recompute: Recomputing,
     /// Name of the placer.
     pub placer: String,
     /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
     /// arena may then be larger.
     pub live: bool,
-    /// Whether the host replays generator state, so that random ops may run again.
-    pub replays_random: bool,
+    /// Whether the host replays generator state, so that random ops may run again; `None`: as the graph says of the
+    /// host it comes from.
+    pub replays_random: Option<bool>,
     /// Streams of execution that ops are spread over.
     pub lanes: u16,
     /// How lanes are kept unordered.
@@ -138,10 +174,10 @@ impl Goal {
             budget,
             device,
             order: "best".to_owned(),
-            recompute: Some("best".to_owned()),
+            recompute: Recomputing::Default,
             placer: "best".to_owned(),
             live: false,
-            replays_random: false,
+            replays_random: None,
             lanes: 1,
             lane_rule: LaneRule::Reachable,
             in_place: true,
@@ -149,6 +185,28 @@ impl Goal {
             seed: 0,
             effort: 1,
         }
+    }
+
+    /// Name of the recomputation to ask.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] where one is asked for by name on several lanes.
+    pub(crate) fn recomputation(&self) -> Result<Option<&str>, Failure> {
+        match &self.recompute {
+            Recomputing::Never => Ok(None),
+            Recomputing::Default => Ok((self.lanes <= 1).then_some("best")),
+            Recomputing::By(name) if self.lanes <= 1 => Ok(Some(name)),
+            Recomputing::By(name) => Err(Failure::usage(
+                format!("`recompute:{name}` does not go together with {} lanes", self.lanes),
+                "on several lanes every op runs once: leave out the strategy or `--lanes`",
+            )),
+        }
+    }
+
+    /// Whether random ops of `graph` may run again.
+    pub(crate) fn replays(&self, graph: &Graph) -> bool {
+        self.replays_random.unwrap_or(graph.replays_random())
     }
 
     /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
@@ -160,7 +218,7 @@ impl Goal {
     pub fn with_strategy(mut self, strategy: &str) -> Result<Goal, Failure> {
         match strategy.split_once(':') {
             Some(("order", name)) => name.clone_into(&mut self.order),
-            Some(("recompute", name)) => self.recompute = Some(name.to_owned()),
+            Some(("recompute", name)) => self.recompute = Recomputing::By(name.to_owned()),
             Some(("place", name)) => name.clone_into(&mut self.placer),
             Some(("budget", "live")) => self.live = true,
             _ => {
@@ -188,8 +246,11 @@ mod tests {
         assert_eq!(resolve("floor"), Bytes(400));
         assert_eq!(resolve("1.5 KiB"), Bytes(1536));
         for bad in ["", "%", "-1%", "60", "nan%", "floor-10%", "10%%", "8 GiBs"] {
-            let read = bad.parse::<Budget>();
-            assert!(read.is_err() || bad == "60", "{bad}: {read:?}");
+            assert!(bad.parse::<Budget>().is_err(), "{bad}");
+        }
+        for (short, meant) in [("8G", "`8GiB`"), ("5m", "`5MiB`"), ("60", "`60%` or `60GiB`")] {
+            let said = short.parse::<Budget>().unwrap_err().to_string();
+            assert!(said.ends_with(&format!("did you mean {meant}?")), "{said}");
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use memfit_formats::onnx::OnnxOptions;
-use memfit_formats::{FormatError, device_toml, graph_json, is_packed, onnx, snapshot, unpack};
+use memfit_formats::{
+    FormatError, checkmate_json, device_toml, g10_json, graph_json, is_packed, onnx, snapshot, unpack,
+};
 use memfit_ir::text::Document;
 use memfit_ir::{Device, Graph, text};
 
@@ -16,8 +18,8 @@ pub struct Options {
     pub dims: BTreeMap<String, u64>,
 }
 
-/// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, the text form (`.mfg`) or an ONNX
-/// model. The format is found from the bytes.
+/// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, JSON as Checkmate and G10 write it, the
+/// text form (`.mfg`) or an ONNX model. The format is found from the bytes.
 ///
 /// # Errors
 ///
@@ -26,23 +28,63 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     // A plain model may be larger than what a compressed file may unpack to: weights are skipped, not read.
     let unpacked = if is_packed(bytes) { unpack(bytes)? } else { bytes.into() };
     let bytes = &*unpacked;
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    let is_json = first == Some(&b'{');
-    let is_text =
-        [&b"graph"[..], b"limits", b";"].iter().any(|start| bytes.trim_ascii_start().starts_with(start));
+    let start = bytes.trim_ascii_start();
+    let is_json = start.starts_with(b"{");
+    let is_text = [&b"graph"[..], b"limits", b";"].iter().any(|word| start.starts_with(word));
     if (is_json || is_text) && !options.dims.is_empty() {
         return Err(Failure::usage(
             "`--dim` is for ONNX models",
             "this graph has its sizes already: leave it out",
         ));
     }
-    if is_json {
-        return Ok(graph_json::read(bytes)?);
-    }
     if is_text {
         return document(bytes)?.graph.ok_or_else(|| no_section("graph").into());
     }
+    if is_json {
+        // Our own form says which it is; the others are told by what they have. What is neither is reported as ours.
+        return Ok(match () {
+            () if contains(&bytes[..bytes.len().min(HEAD)], b"\"memfit-") => graph_json::read(bytes)?,
+            () if checkmate_json::is_like(bytes) => checkmate_json::read(bytes)?,
+            () if g10_json::is_like(bytes) => g10_json::read(bytes)?,
+            () => graph_json::read(bytes)?,
+        });
+    }
+    if let Some(error) = mistaken(bytes) {
+        return Err(error.into());
+    }
     Ok(onnx::read(bytes, &OnnxOptions { dims: options.dims.clone() })?)
+}
+
+/// Bytes within which a file of ours names its schema.
+const HEAD: usize = 4096;
+
+/// What a file is that is often handed in for a graph, and what would do.
+fn mistaken(bytes: &[u8]) -> Option<FormatError> {
+    let export = "write a graph: `python -m memfit.torch.export MODEL -o graph.json`, or `torch.onnx.export`";
+    let (message, hint) = if bytes.is_empty() {
+        ("the file is empty", export)
+    } else if bytes.starts_with(b"PK\x03\x04") {
+        (
+            "this is a zip archive, such as `torch.save` writes: weights without the steps that use them",
+            export,
+        )
+    } else if snapshot::is_snapshot(bytes) {
+        (
+            "this is a pickle, not a graph",
+            "of a CUDA memory snapshot: `memfit explain FILE`; of a model: export a graph",
+        )
+    } else if std::str::from_utf8(bytes)
+        .is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_whitespace()))
+    {
+        ("this is text, and neither JSON nor memfit's text form", export)
+    } else {
+        return None;
+    };
+    Some(FormatError::new("", message).hint(hint))
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// Whether a file, plain or compressed, is a pickle: a snapshot of PyTorch's CUDA memory and no graph.

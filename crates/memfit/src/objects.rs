@@ -23,6 +23,7 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "schema": "memfit-plan-result/1",
         "status": "fits",
         "strategy": summary.strategy,
+        "instead": instead(summary),
         "graph": graph.name(),
         "graph_digest": graph.digest().to_string(),
         "device": goal.device.name,
@@ -48,6 +49,14 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "verified": true,
         "seed": goal.seed,
     })
+}
+
+/// The strategy that was asked and did not do its work, why, and what was used; null where it did.
+fn instead(summary: &Summary) -> Value {
+    summary.instead.as_ref().map_or(
+        Value::Null,
+        |instead| json!({"strategy": instead.strategy, "why": instead.why, "used": instead.used}),
+    )
 }
 
 /// `memfit-check/1`: that the judge accepts a plan. `budget` is the one that replaced the file's.
@@ -223,6 +232,7 @@ fn outcome(outcome: &Outcome) -> Value {
         Ok(summary) => {
             row["status"] = "fits".into();
             row["strategy"] = summary.strategy.clone().into();
+            row["instead"] = instead(summary);
             row["budget_bytes"] = summary.budget.0.into();
             row["peak_bytes"] = summary.peak.0.into();
             row["live_peak_bytes"] = summary.live_peak.0.into();
@@ -238,6 +248,16 @@ fn outcome(outcome: &Outcome) -> Value {
             row["budget_bytes"] = why.budget.0.into();
             row["needed_bytes"] = why.needed.0.into();
             row["proved"] = why.proved.into();
+            row["verified"] = false.into();
+        }
+        Err(Failure::Timeout(None)) => {
+            row["status"] = "not-tried".into();
+            row["verified"] = false.into();
+        }
+        Err(Failure::Timeout(Some(so_far))) => {
+            row["status"] = "timeout".into();
+            row["budget_bytes"] = so_far.budget.0.into();
+            row["needed_bytes"] = so_far.needed.0.into();
             row["verified"] = false.into();
         }
         Err(failure) => {
@@ -300,9 +320,11 @@ pub fn strategies() -> Value {
 #[must_use]
 pub fn failure(failure: &Failure) -> Value {
     match failure {
-        Failure::Infeasible(why) => infeasible(why),
+        Failure::Infeasible(why) | Failure::Timeout(Some(why)) => infeasible(why),
         Failure::Rejected(rejected) | Failure::Bug { rejected, .. } => violations(rejected),
-        Failure::Usage { .. } | Failure::Input(_) | Failure::OtherGraph { .. } => json!({}),
+        Failure::Usage { .. } | Failure::Input(_) | Failure::OtherGraph { .. } | Failure::Timeout(None) => {
+            json!({})
+        }
     }
 }
 
@@ -313,6 +335,7 @@ fn infeasible(why: &Infeasible) -> Value {
         "floor_bytes": why.floor.0,
         "lower_bound_bytes": why.floor.0,
         "proved": why.proved,
+        "why": why.why,
         "verified": false,
     });
     if let Some(witness) = &why.witness {

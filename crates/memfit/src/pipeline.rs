@@ -1,21 +1,18 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
-use std::panic::resume_unwind;
-
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Device, Graph, InPlace, Layout, Limits, Nanos, OpId, Plan, Program, text};
+use memfit_ir::{Bytes, Graph, Limits, Nanos, OpId, Plan, Program, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
-use memfit_plan::order::{self, ORDERS};
-use memfit_plan::place::lanes::{self, Keep};
-use memfit_plan::place::spread::spread;
-use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{self, Task};
-use memfit_verify::{Verified, verify};
+use memfit_plan::place::{PLACERS, Problem};
+use memfit_plan::schedule::Instead;
+use memfit_plan::schedule::recompute::Recompute;
+use memfit_sim::{Timeline, simulate};
+use memfit_verify::{Rejected, Verified, verify};
 
 use crate::failure::Infeasible;
-use crate::{Failure, Floor, Goal, LaneRule};
+use crate::planner::{Candidate, Orders, Planner, base_time, find_order, find_recompute, place_with};
+use crate::{Failure, Floor, Goal};
 
 /// What the face lends to a run: its clock, its stop button, its progress display.
 pub struct Tools<'a> {
@@ -25,13 +22,16 @@ pub struct Tools<'a> {
     pub stop: &'a (dyn Fn() -> bool + Sync),
     /// Told the name of each pass before it starts.
     pub progress: &'a (dyn Fn(&str) + Sync),
+    /// The moment, on the clock of `now`, at which the time is over; `None` without a time limit. `stop` says so
+    /// too: this is for those who share out what is left.
+    pub until: Option<f64>,
 }
 
 impl Tools<'_> {
     /// No clock, no limit, no display.
     #[must_use]
     pub fn none() -> Tools<'static> {
-        Tools { now: &|| 0.0, stop: &|| false, progress: &|_| {} }
+        Tools { now: &|| 0.0, stop: &|| false, progress: &|_| {}, until: None }
     }
 }
 
@@ -65,9 +65,11 @@ pub struct Summary {
     pub naive: Bytes,
     /// Persistent bytes.
     pub persistent: Bytes,
-    /// Predicted step time.
+    /// The strategy that was asked and did not do its work, if there is one: [`Summary::strategy`] names who did.
+    pub instead: Option<NotDone>,
+    /// Predicted step time: what the clock says of the program itself.
     pub time: Nanos,
-    /// The same without memfit.
+    /// What the clock says of the step without memfit.
     pub base_time: Nanos,
     /// Part of the step time in which ops run again.
     pub recompute: Nanos,
@@ -85,6 +87,17 @@ impl Summary {
     pub fn overhead(&self) -> f64 {
         if self.base_time == Nanos::ZERO { 0.0 } else { self.time.0 as f64 / self.base_time.0 as f64 - 1.0 }
     }
+}
+
+/// A strategy that did not do its own work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotDone {
+    /// Its name, `recompute:checkmate`.
+    pub strategy: String,
+    /// Why not.
+    pub why: String,
+    /// What was used instead, as a name of a strategy.
+    pub used: String,
 }
 
 /// A step on several lanes.
@@ -107,358 +120,199 @@ pub struct Planned {
     pub limits: Limits,
     /// What to tell.
     pub summary: Summary,
+    /// What the clock says of the program: every time in the summary comes from it.
+    pub timeline: Timeline,
     /// The program as it was placed.
     problem: Problem,
 }
 
-/// Sum of the run times of all ops.
-pub(crate) fn step_time(graph: &Graph, device: &Device) -> Nanos {
-    graph.op_ids().map(|op| device.time(&graph.op(op))).sum()
-}
-
-/// The order strategy called `name`.
-fn find_order(name: &str) -> Result<&'static dyn order::Order, Failure> {
-    let known = ORDERS.iter().map(|order| order.info().name);
-    order::by_name(name).ok_or_else(|| unknown("order", name, known))
-}
-
-/// The recomputation called `name`.
-fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failure> {
-    let known = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-    recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
-}
-
-/// The placer called `name`.
-pub(crate) fn find_placer(name: &str) -> Result<&'static dyn Placer, Failure> {
-    let known = PLACERS.iter().map(|placer| placer.info().name);
-    place::by_name(name).ok_or_else(|| unknown("placer", name, known))
-}
-
-/// A name that no strategy of its family has.
-pub(crate) fn unknown<'a>(family: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
-    let known: Vec<&str> = known.collect();
-    Failure::usage(format!("there is no {family} `{name}`"), format!("known: {}", known.join(", ")))
-}
-
-/// One way to run the step, placed.
-struct Candidate {
-    program: Program,
-    problem: Problem,
-    item_of: Vec<usize>,
-    placement: Placement,
-    /// What counts against the budget: the arena, or what is live in it.
-    needs: Bytes,
-    time: Nanos,
-    time_bound: Nanos,
-}
-
-struct Planner<'a> {
-    graph: &'a Graph,
-    goal: &'a Goal,
-    tools: &'a Tools<'a>,
-    limits: Limits,
-    placer: &'static dyn Placer,
-    /// Sum of the run times of all ops.
-    step_time: Nanos,
-    /// What schedules that recomputation proposes are tried with first: one of many must fit.
-    quick: &'static dyn Placer,
-}
-
-/// Schedules that are nearly within the budget for which the placer may search, for each order.
-const SEARCHES: u32 = 3;
-
-impl Planner<'_> {
-    fn context(&self, enough: Bytes) -> Context<'_> {
-        let Goal { device, seed, effort, .. } = self.goal;
-        Context { device, seed: *seed, stop: self.tools.stop, effort: *effort, enough }
-    }
-
-    fn in_place(&self) -> InPlace {
-        match (self.goal.in_place, self.goal.lanes > 1) {
-            (false, _) => InPlace::Must,
-            (true, true) => InPlace::SoleReader,
-            (true, false) => InPlace::May,
-        }
-    }
-
-    /// Every op once, in the first of `orders`; in a later one where the first fragments and that is lower.
-    fn keep_all(&self, orders: &[&[OpId]]) -> Result<Candidate, Failure> {
-        // Fragmentation that another order is worth being tried for: half a percent.
-        let fragments = |candidate: &Candidate| {
-            let bound = candidate.problem.lower_bound();
-            candidate.needs > bound + Bytes(bound.0 / 200)
-        };
-        let mut best: Option<Candidate> = None;
-        for order in orders {
-            if best.as_ref().is_some_and(|best| !fragments(best)) {
-                break;
-            }
-            let program = Program::in_order(self.graph, order, self.in_place());
-            let candidate = self.place(program, Bytes::ZERO)?;
-            if best.as_ref().is_none_or(|best| candidate.needs < best.needs) {
-                best = Some(candidate);
-            }
-        }
-        best.ok_or_else(|| Failure::usage("there is no order to plan for", "this is a bug in memfit"))
-    }
-
-    /// Every op once, in whichever of `orders` is placed lowest without a search, and what no placement gets below.
-    fn rough(&self, orders: &[&[OpId]]) -> Result<(Candidate, Bytes), Failure> {
-        let mut found: Option<(Candidate, Bytes)> = None;
-        for order in orders {
-            let program = Program::in_order(self.graph, order, self.in_place());
-            let candidate = self.place_by(self.quick, program, Bytes::ZERO)?;
-            let bound = candidate.problem.lower_bound();
-            found = Some(match found {
-                None => (candidate, bound),
-                Some((best, least)) => {
-                    let lower = candidate.needs < best.needs;
-                    (if lower { candidate } else { best }, least.min(bound))
-                }
-            });
-        }
-        found.ok_or_else(|| Failure::usage("there is no order to plan for", "this is a bug in memfit"))
-    }
-
-    fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
-        // Where only live bytes count, a search for a lower arena is in vain.
-        self.place_by(if self.goal.live { self.quick } else { self.placer }, program, enough)
-    }
-
-    fn place_by(&self, placer: &dyn Placer, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
-        let (mut problem, item_of) = Problem::of(self.graph, &program, &self.limits);
-        if self.goal.lanes > 1 {
-            let keep = match self.goal.lane_rule {
-                LaneRule::Reachable => Some(Keep::Reachable),
-                LaneRule::Colours => Some(Keep::Colours(self.goal.lanes)),
-                LaneRule::AllowSerialize => None,
-            };
-            if let Some(keep) = keep {
-                lanes::restrict(&mut problem, self.graph, &program, &item_of, keep);
-            }
-        }
-        (self.tools.progress)(placer.info().name);
-        let placement = place_with(placer, &problem, &self.context(enough))?;
-        let needs = if self.goal.live { problem.lower_bound() } else { placement.height };
-        let time = self.step_time;
-        Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time })
-    }
-
-    /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
-    /// that may be enough. Orders are tried side by side; ties go to the earlier one.
-    fn recompute(
-        &self,
-        strategy: &dyn Recompute,
-        orders: &[&[OpId]],
-        budget: Bytes,
-    ) -> Result<Candidate, Bytes> {
-        (self.tools.progress)(strategy.info().name);
-        let found: Vec<_> = std::thread::scope(|scope| {
-            let run = |order| scope.spawn(move || self.recompute_in(strategy, order, budget));
-            let running: Vec<_> = orders.iter().map(|order| run(*order)).collect();
-            // A strategy that panics is a bug, and must look like one.
-            running
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        });
-        let mut best: Result<Candidate, Bytes> = Err(Bytes::MAX);
-        for found in found {
-            let better = match (&found, &best) {
-                (Ok(new), Ok(old)) => new.time < old.time,
-                (Ok(_), Err(_)) => true,
-                (Err(new), Err(old)) => new < old,
-                (Err(_), Ok(_)) => false,
-            };
-            if better {
-                best = found;
-            }
-        }
-        best
-    }
-
-    /// The fastest program with first runs in `order` that can be placed within `budget`.
-    fn recompute_in(
-        &self,
-        strategy: &dyn Recompute,
-        order: &[OpId],
-        budget: Bytes,
-    ) -> Result<Candidate, Bytes> {
-        let context = self.context(Bytes::ZERO);
-        let task = Task::new(self.graph, order, self.in_place(), self.goal.replays_random, &context);
-        let mut searches = SEARCHES;
-        let place = |program: &Program| {
-            let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
-            // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
-            let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
-            let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
-            if quick.needs <= budget || !close || searches == 0 {
-                return Some((quick.needs, quick));
-            }
-            searches -= 1;
-            let placed = self.place(program.clone(), budget).ok()?;
-            Some((placed.needs, placed))
-        };
-        match schedule::fit(strategy, &task, budget, &context, place) {
-            Ok(fit) => Ok(Candidate { time: fit.cost.time, time_bound: fit.bound, ..fit.placed }),
-            Err(infeasible) => Err(infeasible.needed),
-        }
-    }
-
-    /// `chosen` on the goal's lanes: the program with its waits, the dependencies that memory added, and the step
-    /// time with and without them.
-    fn spread(&self, chosen: &Candidate, layout: &Layout) -> Result<(Program, LaneSummary, Nanos), Failure> {
-        let Candidate { program, problem, item_of, placement, .. } = chosen;
-        let count = self.goal.lanes;
-        let added = lanes::added(problem, self.graph, program, item_of, &placement.places);
-        let time = |added: &[_]| lanes::step_time(self.graph, program, added, count, &self.goal.device);
-        let spread = spread(self.graph, program, layout, &added, count, &self.goal.device);
-        let program = spread
-            .ok_or_else(|| Failure::usage("lanes and this strategy do not go together", "use one lane"))?;
-        let summary = LaneSummary { count, added_dependencies: added.len(), unhindered: time(&[]) };
-        Ok((program, summary, time(&added)))
-    }
-
-    /// The least budget that is known to be enough: `low` may be, `high` is.
-    fn least(&self, strategy: &dyn Recompute, orders: &[&[OpId]], low: Bytes, high: Bytes) -> Bytes {
-        let (mut low, mut high, mut budget) = (low, high, low);
-        for _ in 0..7 {
-            if budget >= high || (self.tools.stop)() {
-                break;
-            }
-            // A strategy's own idea of what it needs leaves out fragmentation, so it is put to the test.
-            match self.recompute(strategy, orders, budget) {
-                Ok(candidate) => high = candidate.needs,
-                Err(_) => low = budget,
-            }
-            budget = Bytes(low.0 + high.0.saturating_sub(low.0) / 2);
-        }
-        high
-    }
-}
-
-/// Runs `placer`; what it can't do is the user's choice of placer.
-pub(crate) fn place_with(
-    placer: &dyn Placer,
-    problem: &Problem,
-    context: &Context<'_>,
-) -> Result<Placement, Failure> {
-    let name = placer.info().name;
-    placer.place(problem, context).map_err(|unplaced| match unplaced {
-        Unplaced::Unsupported(what) => {
-            Failure::usage(format!("placer `{name}` does not do {what}"), "`--placer best` does")
-        }
-        Unplaced::TooSmall { needed, proved } => {
-            let budget = problem.banks.first().map(|bank| bank.capacity).unwrap_or_default();
-            let floor = if proved { needed } else { problem.lower_bound() };
-            Failure::Infeasible(Box::new(Infeasible { budget, needed, floor, proved, witness: None }))
-        }
-    })
-}
-
 /// Makes a plan for `graph` that keeps to `goal`, and has the judge read it.
+///
+/// Under a time limit (an effort without end) in rounds, each with twice the work of the one before: whatever the
+/// limit cuts short, what earlier rounds found is there. Ties go to the earlier round.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for unknown strategies, [`Failure::Infeasible`] where the budget is too small,
-/// [`Failure::Bug`] where the judge refuses our own plan.
+/// [`Failure::Usage`] for unknown strategies and means that exclude each other, [`Failure::Infeasible`] where the
+/// budget is too small, [`Failure::Timeout`] where the time was over before a plan was found, [`Failure::Bug`] where
+/// the judge refuses our own plan.
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
-    let align = goal.device.align;
-    let floor = Floor::of(graph, align);
-    let order = find_order(&goal.order)?;
-    let recomputation = goal.recompute.as_deref().map(find_recompute).transpose()?;
-    let recomputation = recomputation.filter(|_| goal.lanes <= 1); // Lanes run every op once.
-    let placer = find_placer(if goal.co_share { &goal.placer } else { "naive" })?;
-    let mut limits = goal.device.limits();
-    limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
-    limits.replays_random = goal.replays_random;
+    let mut found =
+        if goal.effort == u32::MAX { deepen(graph, goal, tools) } else { round(graph, goal, tools) };
+    if let Ok(planned) = &mut found {
+        planned.summary.planning_seconds = (tools.now)() - started;
+    }
+    found
+}
 
-    let quick = if placer.info().name == "best" { find_placer("dive")? } else { placer };
-    let planner =
-        Planner { graph, goal, tools, limits, placer, step_time: step_time(graph, &goal.device), quick };
+/// Rounds of growing effort until the time is over or nothing better is possible.
+fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+    let mut best = round(graph, &Goal { effort: 1, ..goal.clone() }, tools);
+    for effort in (1..16).map(|round| 1 << round) {
+        let optimal = |summary: &Summary| {
+            summary.time <= summary.time_bound.max(summary.base_time) && summary.peak <= summary.live_peak
+        };
+        match &best {
+            Ok(planned) if optimal(&planned.summary) => break,
+            Err(Failure::Infeasible(why)) if why.proved => break,
+            Ok(_) | Err(Failure::Infeasible(_)) => {}
+            Err(_) => break,
+        }
+        if (tools.stop)() {
+            break;
+        }
+        let key = |planned: &Planned| (planned.summary.time, planned.summary.peak);
+        best = match (best, round(graph, &Goal { effort, ..goal.clone() }, tools)) {
+            (Ok(old), Ok(new)) if key(&new) < key(&old) => Ok(new),
+            (Ok(old), Ok(_) | Err(_)) => Ok(old),
+            (Err(_), new) => new,
+        };
+    }
+    best
+}
+
+/// One plan, with the effort of the goal.
+fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+    let floor = Floor::of(graph, goal.device.align);
+    let order = find_order(&goal.order)?;
+    let strategy = goal.recomputation()?.map(find_recompute).transpose()?;
+    let planner = Planner::new(graph, goal, tools)?;
     let given: Vec<OpId> = graph.op_ids().collect();
-    let base = Profile::of(&Program::eager(graph), align).peak().0;
     (tools.progress)(order.info().name);
     let best = order.order(graph, &planner.context(Bytes::ZERO));
-    let orders: &[&[OpId]] = if goal.order == "best" && best != given { &[&best, &given] } else { &[&best] };
+    let other = (goal.order == "best" && best != given).then_some(&given[..]);
+    let orders = Orders { first: &best, other };
+    let Chosen { candidate, budget, unconstrained_peak, recomputed } =
+        choose(&planner, orders, strategy, &floor)?;
+    let mut names = vec![format!("order:{}", order.info().name)];
+    let mut instead = None;
+    if let Some(strategy) = recomputed {
+        let name = format!("recompute:{}", strategy.info().name);
+        let used =
+            candidate.instead.as_ref().map_or(name.clone(), |instead| format!("recompute:{}", instead.used));
+        if let Some(Instead { why, .. }) = &candidate.instead {
+            instead = Some(NotDone { strategy: name, why: why.clone(), used: used.clone() });
+        }
+        names.push(used);
+    }
+    names.push(format!("place:{}", planner.placer.info().name));
+    if goal.live {
+        names.push("budget:live".to_owned());
+    }
+    let summary = Summary {
+        strategy: names.join("+"),
+        budget,
+        peak: candidate.placement.height,
+        live_peak: Profile::of(&candidate.program, goal.device.align).peak().0,
+        lower_bound: floor.bytes,
+        unconstrained_peak,
+        naive: Problem::of(graph, &Program::eager(graph), &planner.limits).0.total(),
+        persistent: floor.persistent,
+        instead,
+        time: candidate.time,
+        base_time: base_time(graph, goal),
+        recompute: Nanos::ZERO,
+        time_bound: candidate.time_bound,
+        lanes: None,
+        planning_seconds: 0.0,
+    };
+    judged(&planner, candidate, summary)
+}
+
+/// A candidate within the budget, and what was found on the way.
+struct Chosen {
+    candidate: Candidate,
+    budget: Bytes,
+    unconstrained_peak: Bytes,
+    /// The recomputation that was asked for it.
+    recomputed: Option<&'static dyn Recompute>,
+}
+
+/// Every op once where that fits, else the fastest that `strategy` finds within the budget.
+fn choose(
+    planner: &Planner<'_>,
+    orders: Orders<'_>,
+    strategy: Option<&'static dyn Recompute>,
+    floor: &Floor,
+) -> Result<Chosen, Failure> {
+    let Planner { graph, goal, placer, .. } = *planner;
+    let base = Profile::of(&Program::eager(graph), goal.device.align).peak().0;
     // A share of the peak means the same to every strategy; only the default's own arena may raise it, so that
     // all of the peak is always enough.
     let is_default = goal.order == "best" && placer.info().name == "best";
     let peak = |arena: Bytes| if is_default { base.max(arena) } else { base };
     let budget = |peak: Bytes| goal.budget.resolve(&goal.device, floor.bytes, peak);
     // A search for the lowest arena would be in vain where that is too high anyway, and says nothing of the peak.
-    let rough = recomputation.is_some().then(|| planner.rough(orders)).transpose()?;
-    let rough = rough.filter(|(candidate, bound)| {
-        let height = candidate.needs;
-        peak(height) == base && *bound > budget(base)
-    });
-    let mut chosen = match rough {
+    let rough = strategy.is_some().then(|| planner.rough(orders)).transpose()?;
+    let rough = rough.filter(|(candidate, bound)| peak(candidate.needs) == base && *bound > budget(base));
+    let keep_all = match rough {
         Some((candidate, _)) => candidate,
         None => planner.keep_all(orders)?,
     };
-    let unconstrained_peak = peak(chosen.needs);
+    let unconstrained_peak = peak(keep_all.needs);
     let budget = budget(unconstrained_peak);
-    let mut pass = format!("order:{}", order.info().name);
-    if chosen.needs > budget {
-        let keep_all = chosen.needs;
-        let found = match recomputation {
-            None => Err(keep_all),
-            Some(strategy) => {
-                pass += &format!("+recompute:{}", strategy.info().name);
-                let least = |low: Bytes| planner.least(strategy, orders, low.max(floor.bytes), keep_all);
-                // Nothing fits below the floor; what is enough is found from there.
-                match planner.recompute(strategy, orders, budget.max(floor.bytes)) {
-                    Ok(candidate) if candidate.needs > budget => Err(candidate.needs),
-                    found => found.map_err(least),
-                }
-            }
-        };
-        chosen = found.map_err(|needed| {
-            let (floor, proved, witness) = (floor.bytes, budget < floor.bytes, floor.witness(graph));
-            Failure::Infeasible(Box::new(Infeasible { budget, needed, floor, proved, witness }))
-        })?;
+    if keep_all.needs <= budget {
+        return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak, recomputed: None });
     }
-    pass += &format!("+place:{}{}", placer.info().name, if goal.live { "+budget:live" } else { "" });
-    let live_peak = Profile::of(&chosen.program, align).peak().0;
-    let layout = Problem::layout(&chosen.placement.places, &chosen.item_of);
-    let mut base_time = planner.step_time;
+    let (mut needed, mut why) = (keep_all.needs, None);
+    if let Some(strategy) = strategy {
+        // Nothing fits below the floor; what is enough is found from there.
+        let low = budget.max(floor.bytes);
+        match planner.recompute(strategy, orders, low) {
+            Ok(candidate) if candidate.needs <= budget => {
+                return Ok(Chosen { candidate, budget, unconstrained_peak, recomputed: Some(strategy) });
+            }
+            Ok(_) => needed = low,
+            Err(missed) => {
+                why = missed
+                    .why
+                    .map(|why| format!("`recompute:{}` did not do its work: {why}", strategy.info().name));
+                needed = planner.least(strategy, orders, low, keep_all.needs);
+            }
+        }
+    }
+    let infeasible = Box::new(Infeasible {
+        proved: budget < floor.bytes,
+        witness: floor.witness(graph),
+        why,
+        ..Infeasible::new(budget, needed, floor.bytes, "plan that keeps parameters and state on the device")
+    });
+    let cut = !infeasible.proved && (planner.tools.stop)();
+    Err(if cut { Failure::Timeout(Some(infeasible)) } else { Failure::Infeasible(infeasible) })
+}
+
+/// Spreads `candidate` over the goal's lanes, has the judge read it, and asks the clock what it takes.
+fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> Result<Planned, Failure> {
+    let Planner { graph, goal, tools, .. } = *planner;
+    let Summary { mut base_time, mut time_bound, budget, .. } = summary;
+    let bug = |rejected: Rejected, replay: String| Failure::Bug {
+        pass: summary.strategy.clone(),
+        rejected,
+        replay,
+    };
+    let layout = Problem::layout(&candidate.placement.places, &candidate.item_of);
     let mut on_lanes = None;
     if goal.lanes > 1 {
-        let (program, summary, time) = planner.spread(&chosen, &layout)?;
-        base_time = summary.unhindered;
-        on_lanes = Some(summary);
-        chosen = Candidate { program, time, time_bound: summary.unhindered, ..chosen };
+        let Some((program, lanes)) = planner.spread(&candidate, &layout) else {
+            let replay = text::print(None, Some(graph), None);
+            return Err(bug(Rejected { violations: Vec::new() }, replay));
+        };
+        (base_time, time_bound) = (lanes.unhindered, lanes.unhindered);
+        on_lanes = Some(lanes);
+        candidate.program = program;
     }
-    let Candidate { program, problem, placement, time, time_bound, .. } = chosen;
-    let mut limits = planner.limits;
-    limits.banks[0].capacity = if goal.live { budget.max(placement.height) } else { budget };
+    let mut limits = planner.limits.clone();
+    limits.banks[0].capacity = if goal.live { budget.max(candidate.placement.height) } else { budget };
     limits.lanes = goal.lanes.max(1);
-    let plan = Plan { graph: graph.digest(), program, layout };
+    let plan = Plan { graph: graph.digest(), program: candidate.program, layout };
     (tools.progress)("verify");
-    let verified = verify(graph, &limits, plan.clone()).map_err(|rejected| Failure::Bug {
-        pass: pass.clone(),
-        rejected,
-        replay: text::print(Some(&limits), Some(graph), Some(&plan)),
-    })?;
-    let naive = Problem::of(graph, &Program::eager(graph), &limits).0.total();
-    let summary = Summary {
-        strategy: pass,
-        budget,
-        peak: placement.height,
-        live_peak,
-        lower_bound: floor.bytes,
-        unconstrained_peak,
-        naive,
-        persistent: floor.persistent,
-        time,
-        base_time,
-        recompute: if goal.lanes > 1 { Nanos::ZERO } else { Nanos(time.0.saturating_sub(base_time.0)) },
-        time_bound,
-        lanes: on_lanes,
-        planning_seconds: (tools.now)() - started,
-    };
-    Ok(Planned { verified, limits, summary, problem })
+    let timeline = simulate(graph, &plan.program, Some(&plan.layout), &goal.device);
+    let verified = verify(graph, &limits, plan.clone())
+        .map_err(|rejected| bug(rejected, text::print(Some(&limits), Some(graph), Some(&plan))))?;
+    let (time, recompute) = (timeline.time, timeline.recompute_time);
+    let summary = Summary { time, base_time, recompute, time_bound, lanes: on_lanes, ..summary };
+    Ok(Planned { verified, limits, summary, timeline, problem: candidate.problem })
 }
 
 impl Planned {
@@ -488,7 +342,8 @@ impl Planned {
             strategy: self.summary.strategy.clone(),
             device: goal.device.name.clone(),
             align: goal.device.align,
-            budget: self.summary.budget,
+            // With a budget for live bytes, the arena that the plan was judged in.
+            budget: banks[0].capacity,
             banks,
             host_budget: host,
             disk_budget: disk,

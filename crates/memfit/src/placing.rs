@@ -13,7 +13,7 @@ use memfit_plan::place::{Item, Placement, Problem};
 use memfit_verify::verify;
 
 use crate::failure::Infeasible;
-use crate::pipeline::{find_placer, place_with};
+use crate::planner::{find_placer, place_with};
 use crate::{Failure, Tools};
 
 /// What to place, and how.
@@ -75,8 +75,10 @@ pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Resu
         && placement.height > capacity
     {
         let (needed, floor) = (placement.height, placement.bound.max(lower_bound));
-        let proved = capacity < floor;
-        let infeasible = Infeasible { budget: capacity, needed, floor, proved, witness: None };
+        let infeasible = Infeasible {
+            proved: capacity < floor,
+            ..Infeasible::new(capacity, needed, floor, "layout of these buffers")
+        };
         return Err(Failure::Infeasible(Box::new(infeasible)));
     }
     (tools.progress)("verify");
@@ -90,6 +92,9 @@ pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Resu
         seconds: (tools.now)() - started,
     })
 }
+
+/// The largest alignment: rounded up to it, no sum of sizes that are allowed is beyond measure.
+const MOST_ALIGN: u64 = 1 << 40;
 
 /// One alignment that serves all rows: the least common multiple of theirs and the one asked for.
 fn alignment(buffers: &[CsvBuffer], asked: Bytes) -> Result<Bytes, Failure> {
@@ -105,6 +110,12 @@ fn alignment(buffers: &[CsvBuffer], asked: Bytes) -> Result<Bytes, Failure> {
         }
         let too_much = || FormatError::new("", "the alignments have no common multiple below 2^64");
         all = (all / a).checked_mul(align).ok_or_else(too_much)?;
+    }
+    if all > MOST_ALIGN {
+        return Err(Failure::usage(
+            format!("an alignment of {all} bytes is beyond all memory"),
+            format!("at most {MOST_ALIGN}"),
+        ));
     }
     Ok(Bytes(all))
 }

@@ -14,7 +14,7 @@ use memfit_plan::liveness::Profile;
 use memfit_plan::place::Problem;
 use memfit_verify::{Verified, verify};
 
-use crate::pipeline::{find_placer, place_with};
+use crate::planner::{find_placer, place_with};
 use crate::{Device, Failure, Infeasible, check, input};
 
 /// A profile and a plan as files, not compressed.
@@ -110,7 +110,7 @@ pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<(Recor
     let peak = verified.peak();
     if let Some(budget) = budget.filter(|&budget| budget < peak) {
         let (needed, floor) = (peak, peak);
-        let infeasible = Infeasible { budget, needed, floor, proved: false, witness: None };
+        let infeasible = Infeasible::new(budget, needed, floor, "layout of these buffers");
         return Err(Failure::Infeasible(Box::new(infeasible)));
     }
     let trace = Trace::of_graph(&graph, |op| graph.op(op).time.unwrap_or_default());

@@ -1,20 +1,23 @@
 //! A recorded step, run again in virtual time by the online engine.
 
 use memfit_engine::offline::Effort;
-use memfit_engine::replay::{Base, Event, ReplayReport, Trace, replay, replay_guided, replay_planned};
+use memfit_engine::replay::{
+    Base, Event, Outcome, ReplayReport, Trace, replay, replay_guided, replay_planned,
+};
 use memfit_engine::{Dealloc, Output, Recorded, Settings, alloc, evict};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
 
-use crate::pipeline::unknown;
+use crate::planner::unknown;
 use crate::profile::{self, Saved};
 use crate::{Budget, Device, Failure, Floor, input};
 
 /// What a replay is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplayGoal {
-    /// Bytes the engine may use; a share is one of the step's own peak.
-    pub budget: Budget,
+    /// Bytes the engine may use; a share is one of the step's own peak. `None`: what the step takes in that allocator
+    /// without a budget, so that nothing need go.
+    pub budget: Option<Budget>,
     /// Whether the first run is recorded and planned, and the second guided; else it's one online run.
     pub planned: bool,
     /// Name of the policy that chooses what goes.
@@ -100,15 +103,11 @@ pub fn replay_recording(
     saved: Option<&Saved>,
 ) -> Result<Replayed, Failure> {
     let base = recording.base;
-    if matches!(goal.budget, Budget::AboveFloor(_)) && recording.floor.is_none() {
-        return Err(Failure::usage(
-            "a log has no floor to count from",
-            "give a share of the peak: `--budget 50%`",
-        ));
-    }
-    let floor = recording.floor.unwrap_or_default();
-    let budget = goal.budget.resolve(device, floor, base.peak);
-    let settings = settings(goal, budget, recording.floor.is_some())?;
+    let settings = match goal.budget {
+        Some(budget) => settings(goal, resolve(recording, budget, device)?, recording.floor.is_some())?,
+        None => unhindered(recording, goal)?,
+    };
+    let budget = settings.budget;
     let effort = Effort { seed: goal.seed, ..Effort::default() };
     let ran = match saved {
         Some(saved) => {
@@ -122,6 +121,37 @@ pub fn replay_recording(
     let (report, recorded) =
         ran.map_err(|fault| Failure::usage(fault.to_string(), "the recording contradicts itself"))?;
     Ok(Replayed { budget, base, report: ReplayReport { base, ..report }, settings, recorded })
+}
+
+/// Bytes of a budget that the user has named.
+fn resolve(recording: &Recording, budget: Budget, device: &Device) -> Result<Bytes, Failure> {
+    if matches!(budget, Budget::AboveFloor(_)) && recording.floor.is_none() {
+        return Err(Failure::usage(
+            "a log has no floor to count from",
+            "give a share of the peak: `--budget 50%`",
+        ));
+    }
+    Ok(budget.resolve(device, recording.floor.unwrap_or_default(), recording.base.peak))
+}
+
+/// Settings with the least budget, up to a fortieth, at which nothing is evicted: from the height that the allocator
+/// reaches when it is free to grow, upwards, since where it stops decides what it does.
+fn unhindered(recording: &Recording, goal: &ReplayGoal) -> Result<Settings, Failure> {
+    let addressed = recording.floor.is_some();
+    let contradicts =
+        |fault: memfit_engine::Fault| Failure::usage(fault.to_string(), "the recording contradicts itself");
+    let free = settings(goal, Bytes::MAX, addressed)?;
+    let grown = replay(&recording.trace, free, goal.limit).map_err(contradicts)?;
+    let mut budget = grown.stats.height.max(grown.stats.peak).max(recording.base.peak);
+    for _ in 0..40 {
+        let settings = settings(goal, budget, addressed)?;
+        let report = replay(&recording.trace, settings.clone(), goal.limit).map_err(contradicts)?;
+        if report.outcome == Outcome::Done && report.stats.evictions == 0 {
+            return Ok(settings);
+        }
+        budget = budget + Bytes(budget.0 / 40);
+    }
+    settings(goal, budget, addressed)
 }
 
 /// `addressed`: the recording's sizes are those of real buffers; a log counts bytes only.

@@ -5,7 +5,7 @@ use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
 use memfit_plan::schedule::recompute::RECOMPUTES;
 
-use crate::{Budget, Failure, Goal, Summary, Tools, plan};
+use crate::{Budget, Failure, Goal, Recomputing, Summary, Tools, plan};
 
 /// What came of one goal.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Outcome {
 ///
 /// [`Failure::Bug`]; what doesn't fit is a row.
 pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
-    let keep_all = Goal { recompute: None, ..goal.clone() };
+    let keep_all = Goal { recompute: Recomputing::Never, ..goal.clone() };
     let mut goals: Vec<(String, Goal)> = Vec::new();
     for name in ORDERS.iter().map(|order| order.info().name) {
         goals.push((format!("order:{name}"), Goal { order: name.to_owned(), ..keep_all.clone() }));
@@ -34,9 +34,10 @@ pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outc
         goals.push((format!("place:{name}"), Goal { placer: name.to_owned(), ..keep_all.clone() }));
     }
     for name in RECOMPUTES.iter().map(|strategy| strategy.info().name) {
-        goals.push((format!("recompute:{name}"), Goal { recompute: Some(name.to_owned()), ..goal.clone() }));
+        let recompute = Recomputing::By(name.to_owned());
+        goals.push((format!("recompute:{name}"), Goal { recompute, ..goal.clone() }));
     }
-    goals.into_iter().map(|(name, goal)| outcome(graph, name, &goal, tools)).collect()
+    outcomes(graph, goals, tools)
 }
 
 /// The goal at each of `budgets`, in their order.
@@ -51,19 +52,30 @@ pub fn sweep(
     tools: &Tools<'_>,
 ) -> Result<Vec<Outcome>, Failure> {
     let goals = budgets.iter().map(|&budget| (budget.to_string(), Goal { budget, ..goal.clone() }));
-    let outcomes =
-        goals.map(|(name, goal)| outcome(graph, name, &goal, tools)).collect::<Result<Vec<_>, _>>()?;
+    let outcomes = outcomes(graph, goals.collect(), tools)?;
     match outcomes.first().map(|outcome| &outcome.result) {
         Some(Err(failure @ Failure::Usage { .. })) => Err(failure.clone()),
         _ => Ok(outcomes),
     }
 }
 
-fn outcome(graph: &Graph, name: String, goal: &Goal, tools: &Tools<'_>) -> Result<Outcome, Failure> {
-    let started = (tools.now)();
-    let result = plan(graph, goal, tools).map(|planned| planned.summary);
-    if let Err(bug @ Failure::Bug { .. }) = result {
-        return Err(bug);
+/// A row for each goal. Under a time limit each has its share of what is left when its turn comes.
+fn outcomes(graph: &Graph, goals: Vec<(String, Goal)>, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
+    let count = goals.len();
+    let mut rows = Vec::with_capacity(count);
+    for (at, (name, goal)) in goals.into_iter().enumerate() {
+        let started = (tools.now)();
+        let until = tools.until.map(|until| started + (until - started).max(0.0) / (count - at) as f64);
+        let stop = || (tools.stop)() || until.is_some_and(|until| (tools.now)() > until);
+        let result = if (tools.stop)() {
+            Err(Failure::Timeout(None))
+        } else {
+            plan(graph, &goal, &Tools { stop: &stop, until, ..*tools }).map(|planned| planned.summary)
+        };
+        if let Err(bug @ Failure::Bug { .. }) = result {
+            return Err(bug);
+        }
+        rows.push(Outcome { name, result, seconds: (tools.now)() - started });
     }
-    Ok(Outcome { name, result, seconds: (tools.now)() - started })
+    Ok(rows)
 }

@@ -10,7 +10,7 @@ use super::{corpus, markdown};
 pub(super) fn run() -> Result<String> {
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64();
-    let tools = Tools { now: &now, stop: &|| false, progress: &|_| {} };
+    let tools = Tools { now: &now, stop: &|| false, progress: &|_| {}, until: None };
     let mut rows = Vec::new();
     for (name, graph) in corpus()? {
         let goal = Goal::new(input::device("A100-80")?, Budget::OfPeak(1.0));

@@ -15,7 +15,7 @@ mod strategies;
 mod sweep;
 
 pub(crate) use export::Form;
-use memfit::{Budget, Goal, LaneRule};
+use memfit::{Budget, Goal, LaneRule, Recomputing};
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 
@@ -53,9 +53,13 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
     goal.order = means.order.clone().unwrap_or(goal.order);
     goal.placer = means.placer.clone().unwrap_or(goal.placer);
     if means.no_recompute {
-        goal.recompute = None;
+        goal.recompute = Recomputing::Never;
     }
-    goal.replays_random = means.replay_random;
+    goal.replays_random = match (means.replay_random, means.no_replay_random) {
+        (true, _) => Some(true),
+        (false, true) => Some(false),
+        (false, false) => None,
+    };
     goal.lanes = means.lanes;
     goal.lane_rule = match (means.allow_serialize, means.colour_lanes) {
         (true, _) => LaneRule::AllowSerialize,

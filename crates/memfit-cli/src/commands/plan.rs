@@ -84,7 +84,13 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
 
 fn verdict(planned: &Planned) -> String {
     let summary = &planned.summary;
-    let Summary { peak, budget, strategy, time, .. } = summary;
+    let Summary { peak, live_peak, budget, strategy, time, .. } = summary;
+    // Beyond the budget is only the arena of a plan whose budget is for what is live in it.
+    let fits = if peak > budget {
+        format!("{live_peak} ({} B) live of {budget}, in an arena of {peak}", live_peak.0)
+    } else {
+        format!("{peak} ({} B) of {budget}", peak.0)
+    };
     let saved = 1.0 - peak.ratio(summary.naive);
     let slower = if summary.recompute.0 == 0 {
         String::new()
@@ -103,10 +109,12 @@ fn verdict(planned: &Planned) -> String {
             lanes.count, lanes.unhindered, lanes.added_dependencies
         )
     });
+    let instead = summary.instead.as_ref().map_or(String::new(), |instead| {
+        format!("`{}` did not do its work: {}; `{}` was used\n", instead.strategy, instead.why, instead.used)
+    });
     format!(
-        "{} {strategy} fits: {peak} ({} B) of {budget}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n",
+        "{} {strategy} fits: {fits}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n{instead}",
         "verified:".green(),
-        peak.0,
         saved * 100.0
     )
 }

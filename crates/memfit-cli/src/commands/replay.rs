@@ -2,7 +2,7 @@
 
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
-use memfit::{Budget, Failure, Nanos, ReplayGoal, Replayed, recording, replay_recording};
+use memfit::{Failure, Nanos, ReplayGoal, Replayed, recording, replay_recording};
 use serde_json::json;
 
 use crate::args::{Mode, ReplayArgs};
@@ -16,7 +16,7 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
     let recording = recording(&bytes, &Default::default(), &device);
     let recording = recording.map_err(|failure| files::about(&args.log, failure))?;
     let goal = ReplayGoal {
-        budget: args.budget.unwrap_or(Budget::OfPeak(1.0)),
+        budget: args.budget,
         planned: args.mode == Mode::Planned,
         evictor: args.evictor.clone(),
         allocator: args.allocator.clone(),

@@ -59,7 +59,9 @@ fn rows(first: &str, outcomes: &[Outcome]) -> String {
                 summary.peak.to_string(),
                 format!("{:+.2} %", summary.overhead() * 100.0),
                 seconds,
-                "verified".to_owned(),
+                summary.instead.as_ref().map_or("verified".to_owned(), |instead| {
+                    format!("verified, by `{}`: {}", instead.used, instead.why)
+                }),
             ],
             Err(Failure::Infeasible(why)) => vec![
                 outcome.name.clone(),
@@ -69,6 +71,18 @@ fn rows(first: &str, outcomes: &[Outcome]) -> String {
                 seconds,
                 if why.proved { "proved not to fit" } else { "does not fit" }.to_owned(),
             ],
+            Err(Failure::Timeout(Some(so_far))) => vec![
+                outcome.name.clone(),
+                so_far.budget.to_string(),
+                so_far.needed.to_string(),
+                String::new(),
+                seconds,
+                "does not fit so far: its time was over".to_owned(),
+            ],
+            Err(Failure::Timeout(None)) => {
+                let none = String::new();
+                vec![outcome.name.clone(), none.clone(), none.clone(), none, seconds, "not tried".to_owned()]
+            }
             Err(failure) => {
                 let why = failure.to_string();
                 vec![outcome.name.clone(), String::new(), String::new(), String::new(), seconds, why]

@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Nanos, Program};
 
 use super::recompute::Recompute;
-use super::{Cost, Infeasible, Task};
+use super::{Cost, Infeasible, Instead, Task};
 use crate::Context;
 
 /// A program within a budget, and what the caller's placer made of it.
@@ -19,6 +19,8 @@ pub struct Rewritten<P> {
     pub bound: Nanos,
     /// Whether this one is proved to be the fastest.
     pub proved: bool,
+    /// Who found it, where `strategy` did not do its own work.
+    pub instead: Option<Instead>,
     /// What the placer returned.
     pub placed: P,
 }
@@ -59,7 +61,8 @@ pub fn fit<P>(
             if height <= budget {
                 let again = Nanos(point.cost.time.0.saturating_sub(task.base_time().0));
                 let proved = point.cost.time <= bound || (front.proved && at == 0 && target == budget);
-                return Ok(Rewritten { program, cost: point.cost, again, bound, proved, placed });
+                let instead = front.instead;
+                return Ok(Rewritten { program, cost: point.cost, again, bound, proved, instead, placed });
             }
             lowest = Some(lowest.map_or(height, |other| other.min(height)));
             least_waste = least_waste.min(height.saturating_sub(budget));

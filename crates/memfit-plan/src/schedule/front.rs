@@ -23,6 +23,17 @@ pub struct Front {
     pub bound: Nanos,
     /// Whether the first point is proved to be the fastest there is within the budget, in this order.
     pub proved: bool,
+    /// Who found these, where the strategy that was asked did not do its own work.
+    pub instead: Option<Instead>,
+}
+
+/// That a strategy left its work to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instead {
+    /// Name of the one that did it.
+    pub used: &'static str,
+    /// Why: a model that is too large for a solver, say.
+    pub why: String,
 }
 
 /// Why there is no schedule. Never a bug.

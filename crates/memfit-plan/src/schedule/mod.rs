@@ -15,6 +15,6 @@ mod state;
 mod task;
 
 pub use fit::{Rewritten, fit};
-pub use front::{Front, Infeasible, Point};
+pub use front::{Front, Infeasible, Instead, Point};
 pub use run_list::{Cost, RunList};
 pub use task::{Task, early};

@@ -7,7 +7,7 @@ use memfit_plan::place::{Item, Problem};
 
 use super::timeline::{Buffer, Timeline, UNIT};
 use super::{Held, SnapshotRole};
-use crate::pipeline::{find_placer, place_with};
+use crate::planner::{find_placer, place_with};
 use crate::{Failure, PlaceGoal, Tools, input, place};
 
 /// How far a figure can be trusted.

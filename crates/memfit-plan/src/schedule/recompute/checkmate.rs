@@ -14,7 +14,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::climb;
 use super::model::{self, Answer};
 use super::task::signed;
-use super::{Front, Infeasible, Point, Recompute, RunList, Task};
+use super::{Front, Infeasible, Instead, Point, Recompute, RunList, Task};
 use crate::{Context, Info};
 
 /// The exact programme.
@@ -74,6 +74,12 @@ fn finish(
     front.within(task, budget, extra).map_err(|infeasible| Infeasible { why, ..infeasible })
 }
 
+/// What greedy runs and local search have found, where the solver can't do its work.
+fn unsolved(task: &Task<'_>, budget: Bytes, front: Front, why: String) -> Result<Front, Infeasible> {
+    let instead = Some(Instead { used: "best", why: why.clone() });
+    finish(task, budget, front, Nanos::ZERO, Some(why)).map(|front| Front { instead, ..front })
+}
+
 impl Recompute for Checkmate {
     fn info(&self) -> Info {
         let summary = "the fastest schedule, proved, by integer programming; small graphs only";
@@ -86,7 +92,7 @@ impl Recompute for Checkmate {
             return front.within(task, budget, Nanos::ZERO);
         }
         if let Some(why) = too_much(task) {
-            return finish(task, budget, front, Nanos::ZERO, Some(why));
+            return unsolved(task, budget, front, why);
         }
         let base = task.base_time().0;
         let known = front.fastest(budget).map(|point| point.cost.time.0 - base);
@@ -118,7 +124,7 @@ impl Recompute for Checkmate {
                 let why = "the integer programme has no solution".to_owned();
                 finish(task, budget, front, bound, Some(why)).map(|front| Front { proved: exact, ..front })
             }
-            Answer::Failed(why) => finish(task, budget, front, Nanos::ZERO, Some(why)),
+            Answer::Failed(why) => unsolved(task, budget, front, why),
         }
     }
 }

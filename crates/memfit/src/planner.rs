@@ -1,0 +1,323 @@
+//! The passes between goal and plan: ways to run the step, placed, and what is the least that is enough.
+
+use std::panic::resume_unwind;
+
+use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
+use memfit_plan::Context;
+use memfit_plan::order::{self, ORDERS};
+use memfit_plan::place::lanes::{self, Keep};
+use memfit_plan::place::spread::spread;
+use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
+use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
+use memfit_plan::schedule::{self, Instead, Task};
+use memfit_sim::simulate;
+
+use crate::failure::Infeasible;
+use crate::pipeline::LaneSummary;
+use crate::{Failure, Goal, LaneRule, Tools};
+
+/// The order strategy called `name`.
+pub(crate) fn find_order(name: &str) -> Result<&'static dyn order::Order, Failure> {
+    let known = ORDERS.iter().map(|order| order.info().name);
+    order::by_name(name).ok_or_else(|| unknown("order", name, known))
+}
+
+/// The recomputation called `name`.
+pub(crate) fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failure> {
+    let known = RECOMPUTES.iter().map(|strategy| strategy.info().name);
+    recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
+}
+
+/// The placer called `name`.
+pub(crate) fn find_placer(name: &str) -> Result<&'static dyn Placer, Failure> {
+    let known = PLACERS.iter().map(|placer| placer.info().name);
+    place::by_name(name).ok_or_else(|| unknown("placer", name, known))
+}
+
+/// A name that no strategy of its family has.
+pub(crate) fn unknown<'a>(family: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
+    let known: Vec<&str> = known.collect();
+    Failure::usage(format!("there is no {family} `{name}`"), format!("known: {}", known.join(", ")))
+}
+
+/// Time of the step on `device` with every op once, in the graph's own order.
+pub(crate) fn base_time(graph: &Graph, goal: &Goal) -> Nanos {
+    simulate(graph, &Program::eager(graph), None, &goal.device).time
+}
+
+/// One way to run the step, placed.
+pub(crate) struct Candidate {
+    pub(crate) program: Program,
+    pub(crate) problem: Problem,
+    pub(crate) item_of: Vec<usize>,
+    pub(crate) placement: Placement,
+    /// What counts against the budget: the arena, or what is live in it.
+    pub(crate) needs: Bytes,
+    /// Predicted time of the program.
+    pub(crate) time: Nanos,
+    /// No recomputation in this order and within the budget takes less.
+    pub(crate) time_bound: Nanos,
+    /// Who made the schedule, and why, where the strategy that was asked did not.
+    pub(crate) instead: Option<Instead>,
+}
+
+/// Why there is no candidate.
+pub(crate) struct Missed {
+    /// The least that anything needed.
+    pub(crate) needed: Bytes,
+    /// What stood in the way beside bytes.
+    pub(crate) why: Option<String>,
+}
+
+/// The orders that a step may run in, the first of which is preferred.
+#[derive(Clone, Copy)]
+pub(crate) struct Orders<'a> {
+    pub(crate) first: &'a [OpId],
+    pub(crate) other: Option<&'a [OpId]>,
+}
+
+impl<'a> Orders<'a> {
+    fn each(self) -> impl Iterator<Item = &'a [OpId]> {
+        std::iter::once(self.first).chain(self.other)
+    }
+}
+
+pub(crate) struct Planner<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) goal: &'a Goal,
+    pub(crate) tools: &'a Tools<'a>,
+    pub(crate) limits: Limits,
+    pub(crate) placer: &'static dyn Placer,
+    /// What schedules that recomputation proposes are tried with first: one of many must fit.
+    pub(crate) quick: &'static dyn Placer,
+}
+
+/// Schedules that are nearly within the budget for which the placer may search, for each order.
+const SEARCHES: u32 = 3;
+
+/// How close to the least budget the one that is named comes: a part of it.
+const NEAR: u64 = 40;
+
+impl<'a> Planner<'a> {
+    pub(crate) fn new(graph: &'a Graph, goal: &'a Goal, tools: &'a Tools<'a>) -> Result<Self, Failure> {
+        let placer = find_placer(if goal.co_share { &goal.placer } else { "naive" })?;
+        let mut limits = goal.device.limits();
+        limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
+        limits.replays_random = goal.replays(graph);
+        let quick = if placer.info().name == "best" { find_placer("dive")? } else { placer };
+        Ok(Planner { graph, goal, tools, limits, placer, quick })
+    }
+
+    pub(crate) fn context(&self, enough: Bytes) -> Context<'_> {
+        let Goal { device, seed, effort, .. } = self.goal;
+        Context { device, seed: *seed, stop: self.tools.stop, effort: *effort, enough }
+    }
+
+    fn in_place(&self) -> InPlace {
+        match (self.goal.in_place, self.goal.lanes > 1) {
+            (false, _) => InPlace::Must,
+            (true, true) => InPlace::SoleReader,
+            (true, false) => InPlace::May,
+        }
+    }
+
+    fn in_order(&self, order: &[OpId]) -> Program {
+        Program::in_order(self.graph, order, self.in_place())
+    }
+
+    /// Every op once, in the first of `orders`; in the other where the first fragments and that is lower.
+    pub(crate) fn keep_all(&self, orders: Orders<'_>) -> Result<Candidate, Failure> {
+        let first = self.place(self.in_order(orders.first), Bytes::ZERO)?;
+        // Fragmentation that another order is worth being tried for: half a percent.
+        let bound = first.problem.lower_bound();
+        let Some(other) = orders.other.filter(|_| first.needs > bound + Bytes(bound.0 / 200)) else {
+            return Ok(first);
+        };
+        let other = self.place(self.in_order(other), Bytes::ZERO)?;
+        Ok(if other.needs < first.needs { other } else { first })
+    }
+
+    /// Every op once, in whichever of `orders` is placed lowest without a search, and what no placement gets below.
+    pub(crate) fn rough(&self, orders: Orders<'_>) -> Result<(Candidate, Bytes), Failure> {
+        let first = self.place_by(self.quick, self.in_order(orders.first), Bytes::ZERO)?;
+        let bound = first.problem.lower_bound();
+        let Some(other) = orders.other else { return Ok((first, bound)) };
+        let other = self.place_by(self.quick, self.in_order(other), Bytes::ZERO)?;
+        let bound = bound.min(other.problem.lower_bound());
+        Ok((if other.needs < first.needs { other } else { first }, bound))
+    }
+
+    fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
+        // Where only live bytes count, a search for a lower arena is in vain.
+        self.place_by(if self.goal.live { self.quick } else { self.placer }, program, enough)
+    }
+
+    fn place_by(&self, placer: &dyn Placer, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
+        let (mut problem, item_of) = Problem::of(self.graph, &program, &self.limits);
+        if self.goal.lanes > 1 {
+            let keep = match self.goal.lane_rule {
+                LaneRule::Reachable => Some(Keep::Reachable),
+                LaneRule::Colours => Some(Keep::Colours(self.goal.lanes)),
+                LaneRule::AllowSerialize => None,
+            };
+            if let Some(keep) = keep {
+                lanes::restrict(&mut problem, self.graph, &program, &item_of, keep);
+            }
+        }
+        (self.tools.progress)(placer.info().name);
+        let placement = place_with(placer, &problem, &self.context(enough))?;
+        let needs = if self.goal.live { problem.lower_bound() } else { placement.height };
+        let time = simulate(self.graph, &program, None, &self.goal.device).time;
+        Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time, instead: None })
+    }
+
+    /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
+    /// that may be enough. Orders are tried side by side; ties go to the earlier one.
+    pub(crate) fn recompute(
+        &self,
+        strategy: &dyn Recompute,
+        orders: Orders<'_>,
+        budget: Bytes,
+    ) -> Result<Candidate, Missed> {
+        (self.tools.progress)(strategy.info().name);
+        let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
+            let run = |order| scope.spawn(move || self.recompute_in(strategy, order, budget));
+            let running: Vec<_> = orders.each().map(run).collect();
+            // A strategy that panics is a bug, and must look like one.
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
+        for found in found {
+            let better = match (&found, &best) {
+                (Ok(new), Ok(old)) => new.time < old.time,
+                (Ok(_), Err(_)) => true,
+                (Err(new), Err(old)) => new.needed < old.needed,
+                (Err(_), Ok(_)) => false,
+            };
+            if better {
+                best = found;
+            }
+        }
+        best
+    }
+
+    /// The fastest program with first runs in `order` that can be placed within `budget`.
+    fn recompute_in(
+        &self,
+        strategy: &dyn Recompute,
+        order: &[OpId],
+        budget: Bytes,
+    ) -> Result<Candidate, Missed> {
+        let context = self.context(Bytes::ZERO);
+        let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
+        let mut searches = SEARCHES;
+        let place = |program: &Program| {
+            let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
+            // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
+            let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
+            let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
+            if quick.needs <= budget || !close || searches == 0 {
+                return Some((quick.needs, quick));
+            }
+            searches -= 1;
+            let placed = self.place(program.clone(), budget).ok()?;
+            Some((placed.needs, placed))
+        };
+        match schedule::fit(strategy, &task, budget, &context, place) {
+            Ok(fit) => {
+                let time_bound = fit.bound.min(fit.placed.time);
+                Ok(Candidate { time_bound, instead: fit.instead, ..fit.placed })
+            }
+            Err(infeasible) => Err(Missed { needed: infeasible.needed, why: infeasible.why }),
+        }
+    }
+
+    /// `chosen` on the goal's lanes: the program with its waits, the dependencies that memory added, and the step
+    /// time without them. `None` for a program that can't be spread.
+    pub(crate) fn spread(&self, chosen: &Candidate, layout: &Layout) -> Option<(Program, LaneSummary)> {
+        let Candidate { program, problem, item_of, placement, .. } = chosen;
+        let (count, device) = (self.goal.lanes, &self.goal.device);
+        let added = lanes::added(problem, self.graph, program, item_of, &placement.places);
+        let time = |program: &Program| simulate(self.graph, program, None, device).time;
+        let free = spread(self.graph, program, &apart(program), &[], count, device)?;
+        let spread = spread(self.graph, program, layout, &added, count, device)?;
+        // A list schedule may end earlier under more dependencies (Graham's anomalies): it is one without them, too.
+        let unhindered = time(&free).min(time(&spread));
+        Some((spread, LaneSummary { count, added_dependencies: added.len(), unhindered }))
+    }
+
+    /// The least budget that is known to be enough: `low` is not, `high` is what keeping everything needs. Every
+    /// budget on the way is put to the test: a strategy's own idea of what it needs leaves out fragmentation, and
+    /// what it finds for a larger budget it may miss for what that needs.
+    pub(crate) fn least(
+        &self,
+        strategy: &dyn Recompute,
+        orders: Orders<'_>,
+        low: Bytes,
+        high: Bytes,
+    ) -> Bytes {
+        let (mut low, mut high, from) = (low, high, low);
+        let enough = |budget: Bytes| self.recompute(strategy, orders, budget).ok().map(|found| found.needs);
+        // Low budgets first: they take least time.
+        for part in [32, 16, 8, 4, 2] {
+            let budget = from + Bytes(high.0.saturating_sub(from.0) / part);
+            if (self.tools.stop)() || budget <= low || budget >= high {
+                continue;
+            }
+            if enough(budget).is_some() {
+                high = budget;
+                break;
+            }
+            low = budget;
+        }
+        while high.0 - low.0.min(high.0) > high.0 / NEAR && !(self.tools.stop)() {
+            let budget = Bytes(low.0 + (high.0 - low.0) / 2);
+            if enough(budget).is_some() {
+                high = budget;
+            } else {
+                low = budget;
+            }
+        }
+        high
+    }
+}
+
+/// Every chain of buffers at a place of its own: nobody waits for bytes.
+fn apart(program: &Program) -> Layout {
+    let mut top = Bytes::ZERO;
+    let mut places: Vec<Place> = Vec::with_capacity(program.buffers.len());
+    for buffer in &program.buffers {
+        let before = buffer.over.and_then(|before| places.get(before.index()).copied());
+        places.push(before.unwrap_or_else(|| {
+            let offset = top;
+            top += buffer.size;
+            Place { bank: 0, offset }
+        }));
+    }
+    Layout { places }
+}
+
+/// Runs `placer`; what it can't do is the user's choice of placer.
+pub(crate) fn place_with(
+    placer: &dyn Placer,
+    problem: &Problem,
+    context: &Context<'_>,
+) -> Result<Placement, Failure> {
+    let name = placer.info().name;
+    placer.place(problem, context).map_err(|unplaced| match unplaced {
+        Unplaced::Unsupported(what) => {
+            Failure::usage(format!("placer `{name}` does not do {what}"), "`--placer best` does")
+        }
+        Unplaced::TooSmall { needed, proved } => {
+            let budget = problem.banks.first().map(|bank| bank.capacity).unwrap_or_default();
+            let floor = if proved { needed } else { problem.lower_bound() };
+            Failure::Infeasible(Box::new(Infeasible {
+                proved,
+                ..Infeasible::new(budget, needed, floor, "layout of these buffers")
+            }))
+        }
+    })
+}
