@@ -3,7 +3,7 @@
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
 use memfit::{Failure, Nanos, ReplayGoal, Replayed, recording, replay_recording};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Mode, ReplayArgs};
 use crate::error::Error;
@@ -31,11 +31,6 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         }
         _ => None,
     };
-    let strategy = match args.mode {
-        _ if saved.is_some() => "evict:loaded".to_owned(),
-        Mode::Online => format!("evict:{}", goal.evictor),
-        Mode::Planned => "evict:planned".to_owned(),
-    };
     if args.save_plan.is_some() && !goal.planned {
         return Err(Failure::usage("nothing is planned that could be saved", "plan: `--mode planned`").into());
     }
@@ -48,61 +43,92 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         Some(path) => files::about(path, failure),
         None => failure.into(),
     })?;
-    let seconds = started.elapsed().as_secs_f64();
-    let Replayed { budget, base, report, .. } = &replayed;
-    let stuck = match &report.outcome {
-        Outcome::Done => None,
-        Outcome::NoRoom(fault) => Some(fault.to_string()),
-        Outcome::Slow => {
-            Some(format!("recomputation takes the step beyond {} times its own time", args.limit))
-        }
+    let told = Told {
+        strategy: match args.mode {
+            _ if saved.is_some() => "evict:loaded".to_owned(),
+            Mode::Online => format!("evict:{}", goal.evictor),
+            Mode::Planned => "evict:planned".to_owned(),
+        },
+        stuck: match &replayed.report.outcome {
+            Outcome::Done => None,
+            Outcome::NoRoom(fault) => Some(fault.to_string()),
+            Outcome::Slow => {
+                Some(format!("recomputation takes the step beyond {} times its own time", args.limit))
+            }
+        },
+        has_plan: saved.is_some() || goal.planned,
+        seconds: started.elapsed().as_secs_f64(),
+        seed,
     };
+    if let (Some(profile), Some(plan), None) = (&args.save_profile, &args.save_plan, &told.stuck) {
+        let saved = replayed.save(&device)?;
+        files::write(profile, &files::packed(profile, saved.profile))?;
+        files::write(plan, &files::packed(plan, saved.plan))?;
+    }
+    if output.json {
+        output.object(&object(&replayed, &told))?;
+        return if told.stuck.is_none() { Ok(()) } else { Err(Error::Silent(1)) };
+    }
+    if let Some(why) = told.stuck {
+        return Err(Error::Stuck(why));
+    }
+    output.print(&report(&replayed, &told))
+}
+
+/// What is told of a replay beside what the engine reports.
+struct Told {
+    strategy: String,
+    /// Why it did not come to its end.
+    stuck: Option<String>,
+    /// Whether there was a plan to follow.
+    has_plan: bool,
+    seconds: f64,
+    seed: u64,
+}
+
+/// `memfit-replay/1`.
+fn object(replayed: &Replayed, told: &Told) -> Value {
+    let Replayed { budget, base, report, .. } = replayed;
+    let stats = &report.stats;
     let status = match &report.outcome {
         Outcome::Done => "fits",
         Outcome::NoRoom(_) => "infeasible",
         Outcome::Slow => "timeout",
     };
-    if let (Some(profile), Some(plan), None) = (&args.save_profile, &args.save_plan, &stuck) {
-        let saved = replayed.save(&device)?;
-        files::write(profile, &files::packed(profile, saved.profile))?;
-        files::write(plan, &files::packed(plan, saved.plan))?;
-    }
+    json!({
+        "schema": "memfit-replay/1",
+        "status": status,
+        "strategy": told.strategy,
+        "error": told.stuck,
+        "budget_bytes": budget.0,
+        "peak_bytes": stats.peak.0,
+        "arena_bytes": stats.height.0,
+        "unconstrained_peak_bytes": base.peak.0,
+        "time_ns": report.time().0,
+        "base_time_ns": base.time.0,
+        "overhead": report.overhead(),
+        "recompute_ns": stats.recompute_ns,
+        "recomputes": stats.recomputes,
+        "evictions": stats.evictions,
+        "evaluations": stats.evaluations,
+        "fragmented": stats.fragmented,
+        "guided": report.guided,
+        "planning_seconds": told.seconds,
+        "seed": told.seed,
+    })
+}
+
+/// The same for people.
+fn report(replayed: &Replayed, told: &Told) -> String {
+    let Replayed { budget, base, report, .. } = replayed;
     let stats = &report.stats;
-    let time = report.time();
-    if output.json {
-        output.object(&json!({
-            "schema": "memfit-replay/1",
-            "status": status,
-            "strategy": strategy,
-            "error": stuck,
-            "budget_bytes": budget.0,
-            "peak_bytes": stats.peak.0,
-            "arena_bytes": stats.height.0,
-            "unconstrained_peak_bytes": base.peak.0,
-            "time_ns": time.0,
-            "base_time_ns": base.time.0,
-            "overhead": report.overhead(),
-            "recompute_ns": stats.recompute_ns,
-            "recomputes": stats.recomputes,
-            "evictions": stats.evictions,
-            "evaluations": stats.evaluations,
-            "fragmented": stats.fragmented,
-            "guided": report.guided,
-            "planning_seconds": seconds,
-            "seed": seed,
-        }))?;
-        return if stuck.is_none() { Ok(()) } else { Err(Error::Silent(1)) };
-    }
-    if let Some(why) = stuck {
-        return Err(Error::Stuck(why));
-    }
     let row = |name: &str, value: String, note: String| vec![name.to_owned(), value, note];
     let share = format!("{:.1} % of the step's own {}", budget.ratio(base.peak) * 100.0, base.peak);
     let rows = vec![
         row("calls", grouped(base.calls), String::new()),
         row("budget", budget.to_string(), share),
         row("most in use", stats.peak.to_string(), format!("highest address {}", stats.height)),
-        row("step", time.to_string(), format!("{} without a budget", base.time)),
+        row("step", report.time().to_string(), format!("{} without a budget", base.time)),
         row(
             "recomputed",
             Nanos(stats.recompute_ns).to_string(),
@@ -111,12 +137,9 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
     ];
     let guided = match report.guided {
         true => ", guided to the end",
-        false if saved.is_some() || goal.planned => ", left its plan where the step differs from it",
+        false if told.has_plan => ", left its plan where the step differs from it",
         false => "",
     };
-    output.print(&format!(
-        "{}{strategy}: {:+.2} %{guided}\n",
-        table(&[], &[2], rows),
-        report.overhead() * 100.0
-    ))
+    let overhead = report.overhead() * 100.0;
+    format!("{}{}: {overhead:+.2} %{guided}\n", table(&[], &[2], rows), told.strategy)
 }
