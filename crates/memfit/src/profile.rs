@@ -8,10 +8,11 @@ use memfit_engine::replay::Trace;
 use memfit_engine::{Recorded, Settings};
 use memfit_formats::graph_json;
 use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Graph, Limits, Nanos, Plan, Step, text};
+use memfit_ir::{Bytes, Graph, Limits, Plan, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::Problem;
+use memfit_sim::simulate;
 use memfit_verify::{Verified, verify};
 
 use crate::planner::{find_placer, place_with};
@@ -72,10 +73,7 @@ pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result
     let graph = &recorded.graph;
     let limits = Limits { replays_random: true, ..Limits::arena(settings.budget, settings.align) };
     let verified = judged(graph, &limits, &plan)?;
-    let time = plan.program.steps.iter().map(|step| match step {
-        Step::Compute(compute) => device.time(&graph.op(compute.op)),
-        _ => Nanos::ZERO,
-    });
+    let time = simulate(graph, &plan.program, Some(&plan.layout), device).time;
     let header = PlanHeader {
         graph_name: graph.name().to_owned(),
         strategy: "evict:planned".to_owned(),
@@ -90,7 +88,7 @@ pub fn save(recorded: &Recorded, settings: &Settings, device: &Device) -> Result
         lanes: limits.lanes,
         peak: verified.peak().round_up(settings.align),
         live_peak: Profile::of(&plan.program, settings.align).peak().0,
-        time: time.sum(),
+        time,
         seed: settings.options.seed,
         generator: concat!("memfit ", env!("CARGO_PKG_VERSION")).to_owned(),
     };

@@ -7,6 +7,7 @@ use memfit_engine::replay::{
 use memfit_engine::{Dealloc, Output, Recorded, Settings, alloc, evict};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
+use memfit_sim::Costs;
 
 use crate::planner::unknown;
 use crate::profile::{self, Saved};
@@ -57,7 +58,8 @@ pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Res
         return Ok(Recording { base: trace.base(), trace, floor: None });
     }
     let graph = input::graph(bytes, options)?;
-    let trace = Trace::of_graph(&graph, |op| device.time(&graph.op(op)));
+    let costs = Costs::of(&graph, device);
+    let trace = Trace::of_graph(&graph, |op| costs.time(op));
     let base = trace.base();
     let trace = trace.with_snapshots(|bytes| device.copy_time(bytes));
     Ok(Recording { trace, base, floor: Some(Floor::of(&graph, device.align).bytes) })
