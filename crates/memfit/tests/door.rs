@@ -83,7 +83,7 @@ fn every_time_is_the_clocks() {
     // The last is longer than any op can be, and counts as what the clock makes of it, everywhere.
     for long in [1, 1_000, 10_000_000_000_000, 10_000_000_000_000_000] {
         let graph = chain(40, 1_000, long);
-        let planned = made(&graph, &goal("40%"));
+        let planned = made(&graph, &goal("40%").with_strategy("recompute:chen-greedy").unwrap());
         let summary = &planned.summary;
         assert!(summary.recompute > Nanos::ZERO);
         assert_eq!(summary.time, planned.timeline.time);
@@ -96,9 +96,10 @@ fn every_time_is_the_clocks() {
 fn the_least_budget_that_is_named_is_enough_and_nearly_the_least() {
     for (graph, budget) in [(chain(60, 1_000, 1_000), "floor+1%"), (read(&corpus("unet-train-b16")), "floor")]
     {
-        let why = infeasible(&graph, &goal(budget));
+        let quick = |budget: &str| goal(budget).with_strategy("recompute:chen-greedy").unwrap();
+        let why = infeasible(&graph, &quick(budget));
         assert!(why.needed > why.budget);
-        let with = |bytes: u64| plan(&graph, &goal(&bytes.to_string()), &Tools::none());
+        let with = |bytes: u64| plan(&graph, &quick(&bytes.to_string()), &Tools::none());
         let planned = with(why.needed.0);
         assert!(planned.is_ok(), "{}: {}", graph.name(), planned.unwrap_err());
         let less = why.needed.0 / 20 * 19;
@@ -292,7 +293,7 @@ fn alignments_beyond_all_memory_are_refused() {
 #[test]
 fn what_is_proved_is_said_of_the_means_at_hand() {
     let graph = read(&corpus("resnet50-train-b32"));
-    let why = infeasible(&graph, &goal("300MiB"));
+    let why = infeasible(&graph, &goal("300MiB").with_strategy("recompute:chen-greedy").unwrap());
     let hint = Failure::Infeasible(Box::new(why)).hint().unwrap();
     assert!(hint.contains("no plan that keeps parameters and state on the device fits below"), "{hint}");
     assert_eq!(goal("60%").budget, Budget::OfPeak(0.6));
