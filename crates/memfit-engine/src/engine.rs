@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::alloc::{self, Allocator};
+use crate::allowance::Allowance;
 use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
@@ -42,6 +43,8 @@ pub struct Settings {
     pub patience: Nanos,
     /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
     pub log: bool,
+    /// What planning may take of the machine that plans, and what the log of a run may take.
+    pub allowance: Allowance,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             cut: true,
             patience: Nanos(u64::MAX),
             log: false,
+            allowance: Allowance::default(),
         }
     }
 
@@ -201,6 +205,11 @@ impl<'a, H: Host> Engine<'a, H> {
         let storage = self.state.storage_of(tensor.0);
         self.state.storages[storage as usize].role = role;
         Ok(())
+    }
+
+    /// From now on at most `more` of time may go into recomputation, beside what has gone.
+    pub fn limit_recomputation(&mut self, more: Nanos) {
+        self.settings.patience = Nanos(self.stats.recompute_ns.saturating_add(more.0));
     }
 
     /// Counts [`Stats::peak`] anew, from what is in use now.

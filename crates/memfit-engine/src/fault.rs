@@ -98,6 +98,9 @@ pub enum Fault {
     /// More time went into recomputation than the settings allow.
     #[error("recomputation took more than `{0}`")]
     TooSlow(memfit_ir::Nanos),
+    /// Planning has used up its memory or its time.
+    #[error("planning has used up the memory or the time that it may take")]
+    OverAllowance,
     /// The device failed.
     #[error("{0}")]
     Host(#[from] HostError),

@@ -30,6 +30,7 @@
 //! a policy sees the tables and never changes them; nothing recurses; nothing is decided by a hash map's order.
 
 pub mod alloc;
+mod allowance;
 mod call;
 mod engine;
 pub mod evict;
@@ -47,6 +48,7 @@ mod state;
 pub mod stepping;
 mod table;
 
+pub use allowance::Allowance;
 pub use call::{Call, Dealloc, Fate, Output, Regeneration, TensorId};
 pub use engine::{Engine, Settings, Stats};
 pub use fault::{Fault, Holding, NoRoom, Why};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec, Place,
-    Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec,
+    Place, Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -36,6 +36,9 @@ impl Recorded {
         Some(Plan { graph: self.graph.digest(), program: self.program.clone(), layout })
     }
 }
+
+/// Operands that a step of a program is taken to have, for an account of its bytes.
+const OPERANDS: usize = 4;
 
 /// Lies beside the step's own tensors while it grows, so its rows are small; what a graph has besides is written at the end.
 #[derive(Debug, Default)]
@@ -75,6 +78,18 @@ struct Entry {
 }
 
 impl Log {
+    /// Bytes of its rows, with room that is kept for rows to come.
+    pub(crate) fn bytes(&self) -> Bytes {
+        let rows = self.values.capacity() * size_of::<Row>() + self.ops.capacity() * size_of::<Entry>();
+        let operands = self.reads.capacity() * size_of::<ValueId>()
+            + self.overs.capacity() * size_of::<(ValueId, ValueId)>();
+        let steps = self.program.steps.capacity() * (size_of::<Step>() + OPERANDS * size_of::<BufferId>());
+        let buffers = self.program.buffers.capacity() * size_of::<Buffer>()
+            + self.places.capacity() * size_of::<Place>();
+        let events = self.trace.events.capacity() * size_of::<Event>();
+        Bytes((rows + operands + steps + buffers + events) as u64)
+    }
+
     /// The program has taken one more reference to `tensor`.
     pub(crate) fn share(&mut self, state: &State, tensor: u32) {
         self.trace.events.push(Event::Share(state.tensor(tensor).value));

@@ -287,7 +287,7 @@ pub fn replay_planned(
             Ok((report, Some(planned.recorded)))
         }
         Err(fault @ Fault::NoRoom(_)) => Ok(stuck(Outcome::NoRoom(fault))),
-        Err(Fault::TooSlow(_)) => Ok(stuck(Outcome::Slow)),
+        Err(Fault::TooSlow(_) | Fault::OverAllowance) => Ok(stuck(Outcome::Slow)),
         Err(fault) => Err(fault),
     }
 }

@@ -7,7 +7,11 @@ use crate::engine::Engine;
 use crate::evict::Ask;
 use crate::fault::{Fault, Holding, NoRoom, Why};
 use crate::host::{Block, Host, Run};
+use crate::log::Log;
 use crate::state::NONE;
+
+/// Runs between two looks at the time.
+const RUNS_PER_LOOK: u64 = 16;
 
 /// An op that waits for its inputs.
 #[derive(Debug, Default)]
@@ -249,7 +253,21 @@ impl<H: Host> Engine<'_, H> {
         self.ran(record, time);
         self.settle(record, target, writes, workspace, fresh);
         let patience = self.settings.patience;
-        if self.stats.recompute_ns > patience.0 { Err(Fault::TooSlow(patience)) } else { Ok(()) }
+        if self.stats.recompute_ns > patience.0 {
+            return Err(Fault::TooSlow(patience));
+        }
+        self.check_allowance()
+    }
+
+    /// Whether the log, and the time for planning, are within what is allowed.
+    fn check_allowance(&self) -> Result<(), Fault> {
+        let allowed = &self.settings.allowance;
+        let bytes = self.log.as_ref().map_or(Bytes::ZERO, Log::bytes);
+        let runs = self.stats.calls + self.stats.recomputes;
+        if bytes > allowed.bytes || (runs.is_multiple_of(RUNS_PER_LOOK) && allowed.is_over()) {
+            return Err(Fault::OverAllowance);
+        }
+        Ok(())
     }
 
     /// The storage that the output at `at` will be, or `NONE` if it's discarded at once.

@@ -279,7 +279,7 @@ impl Stepper {
                 known.take(plan.recorded);
                 Ok(true)
             }
-            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(false),
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance) => Ok(false),
             Err(fault) => Err(fault),
         }
     }

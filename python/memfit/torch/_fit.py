@@ -8,32 +8,41 @@ print(step.report)
 ```
 """
 
+import collections
 import contextlib
+import functools
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 import memfit
+from memfit.torch import _copy, _rehearse
+from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._glue import storages
+from memfit.torch._rehearse import Files, Known
 from memfit.torch._report import Floor, Report, memory
-from memfit.torch._state import Expected, State
-from memfit.torch.eager import Budget, is_distributed
-from memfit.torch.meter import Meter
+from memfit.torch._state import Print, State, same
+from memfit.torch.eager import Budget, is_distributed, kept_from_forks
+from memfit.torch.meter import Meter, StepMeter
 
-_Files: TypeAlias = tuple[bytes, bytes]
-"""A profile and a plan."""
 _FILES = ("profile.json", "plan.json")
-# Calls that are made again from a plan if op by op there is no way: without the optimizer's state, and with
-# it.
+# Calls that are rehearsed, or made again from a plan if op by op there is no way: without the optimizer's
+# state, and with it.
 _PROTECTED = 2
 # Steps after which ranks that found no plan to share stop to look for one.
 _EXCHANGES = 4
+# Budgets of so many times what the step takes need no rehearsal.
+_ROOMY = 2
+# Times the step's own time, beside what planning may take, that a rehearsal may recompute for.
+_MOST_RECOMPUTE = 20
+# Steps whose time is remembered.
+_TIMES = 101
 
 
 def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted":
@@ -44,16 +53,23 @@ def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted"
 class Fitted:
     """A step within a budget.
 
-    The first call is made twice where `check` says so: once plainly, to know its peak, its time and its
-    results, and then, from the same state, within the budget; the results must be the same bits. Tensors,
-    gradients, optimizers and generators are put back in between; other state of Python's is not, so leave
-    `check` off where a call takes its batch from an iterator by itself. What the plain run takes on the
-    device, and a copy in host memory of what was there before, is outside the budget.
+    The first two calls are rehearsed where `check` says so. On Linux, with tensors on the CPU, that happens
+    in copies of this process: one runs the first call plainly, to know its peak, its time and its results,
+    another records it without a budget and plans it, a third follows the plan. Here each call runs once, by a
+    plan that has been tried; its results must be the same bits as the plain ones. What the copies do nobody
+    sees: they have generators, counters, schedulers and files of their own. A step that can't run there (it
+    writes to a file that it opens, it takes its batch from another process) is not checked, and the report
+    says why.
 
-    The step is recorded by the first call within the budget and planned after it; later calls follow the
-    plan, and go on without it from the first op that differs. Where one of the first two calls finds no way,
-    deciding op by op, `check` has it planned from a recording without a budget, and made again. Between the
-    calls there is no budget, and no overhead.
+    Where a process can't be copied, the first call is made twice: tensors, gradients, optimizers, generators,
+    and what `step` and its arguments reach through containers, attributes, closures and globals is put back
+    in between. If they reach what can't be put back, such as an iterator, the call is made once and not
+    checked; `check=True` refuses instead. What all this takes is outside the budget.
+
+    Without `check`, the first call decides op by op, is recorded, and planned at its end. Later calls follow
+    the plan, and go on without it from the first op that differs. A search for a plan takes at most
+    `plan_bytes` of host memory and about `plan_seconds`; then it takes what it has. Between the calls there
+    is no budget, and no overhead; what was made there counts in the next call.
 
     With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan,
     after each one's judge has read it; ranks whose steps differ have their own. What fails on one fails on
@@ -72,15 +88,18 @@ class Fitted:
         evictor: str = "best",
         check: bool | None = None,
         load: str | Path | None = None,
+        plan_bytes: int | str = "512MiB",
+        plan_seconds: float = 30.0,
     ) -> None:
         self.step = step
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
         self._check = check
         self._load = Path(load) if load is not None else None
+        self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
         self._budget = Budget(self.budget, device=device, evictor=evictor)
         self._calls = 0
-        self._times: list[float] = []
+        self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.device = str(self._budget.device)
@@ -88,23 +107,102 @@ class Fitted:
         check = alone if self._check is None else self._check
         if self._calls >= _PROTECTED or not check:
             return self._call(args, kwargs)
-        with State(self._budget.device) as state:
-            plain = self._run_plainly(state, args, kwargs) if self._calls == 0 else None
+        if _copy.obstacle(self._budget.device) is None:
+            return self._rehearsed(args, kwargs)
+        with State(self._budget.device, self.step, args, kwargs) as state:
+            if state.fixed:
+                return self._unchecked(state, f"can't put back {', '.join(state.fixed[:3])}", args, kwargs)
+            return self._twice(state, alone, args, kwargs)
+
+    def _rehearsed(self, args: Any, kwargs: Any) -> Any:
+        """The step, after others of it in copies of this process."""
+        try:
+            with State(self._budget.device, keeps=False) as state:
+                plain = self._rehearse(state, args, kwargs)
+                return self._call(args, kwargs, state, plain)
+        except _copy.Failed as failure:
+            why = f"in a copy of this process: {failure}"
+        with State(self._budget.device, self.step, args, kwargs) as state:
+            return self._unchecked(state, why, args, kwargs)
+
+    def _rehearse(self, state: State, args: Any, kwargs: Any) -> Print | None:
+        """What the first call leaves behind without memfit. The plan of a rehearsal will be followed."""
+        report, plain = self.report, None
+        run = functools.partial(self.step, *args, **kwargs)
+        known: Known = []
+        if self._calls == 0:
+            seen = _rehearse.plainly(run, state, Meter(self._budget.device))
+            plain, report.base_peak_bytes, report.base_time_seconds, known = seen
+        base = report.base_peak_bytes
+        if base is None or _ROOMY * base > self.budget:
+            self._take_over(*self._find_a_way(run, known, args, kwargs))
+        return plain
+
+    def _find_a_way(self, run: Any, known: Known, args: Any, kwargs: Any) -> tuple[Files | None, Known]:
+        """The plan by which a copy ran the step within the budget, if by one, and what it has learnt."""
+
+        def within(files: Files | None, known: Known) -> Any:
+            self._take_over(files, known)
+            self._budget._native.limit_recomputation(round(1e9 * self._patience()))
+            self._call(args, kwargs, rehearsal=True)
+            return self._budget._native
+
+        device, native = self._budget.device, self._budget._native
+        known = known if native is None else native.known()
+        surveyed = _rehearse.survey(run, device, self.budget, self._planning, known)
+        files, known, told, least = surveyed
+        with kept_from_forks(self._budget):
             try:
-                return self._call(args, kwargs, plain)
+                return _rehearse.within(functools.partial(within, files, known))
             except memfit.BudgetError as error:
-                if not alone:
-                    raise  # The process groups are gone with it.
+                refusal = error
+        if told is not None:
+            self._complete(refusal, told, least)
+        raise refusal
+
+    def _patience(self) -> float:
+        """Seconds of recomputation in one step after which there is taken to be no way."""
+        return _MOST_RECOMPUTE * (self.report.base_time_seconds or 1.0) + self._planning["seconds"]
+
+    def _take_over(self, files: Files | None, known: Known) -> None:
+        if self._budget._native is None:
+            self._open(files or (self._load and tuple((self._load / name).read_bytes() for name in _FILES)))
+        elif files is not None:
+            self._budget._native.load(*files)
+        _rehearse.learn(self._budget._native, known)
+
+    def _unchecked(self, state: State, why: str, args: Any, kwargs: Any) -> Any:
+        """The step, once; where the budget does not do, what can be put back is."""
+        if self._check:
+            raise memfit.UsageError(
+                f"the step can't be checked: {why}", hint="`check=None` goes on without, `check=False` too"
+            )
+        note = f"not checked: {why}"
+        self.report.notes += [note] if note not in self.report.notes else []
+        try:
+            return self._call(args, kwargs)
+        except memfit.BudgetError as error:
+            refusal = self._undo(error, state)
+        raise refusal
+
+    def _twice(self, state: State, alone: bool, args: Any, kwargs: Any) -> Any:
+        """The step, after it has been made plainly and put back."""
+        plain = self._run_plainly(state, args, kwargs) if self._calls == 0 else None
+        try:
+            return self._call(args, kwargs, state, plain)
+        except memfit.BudgetError as error:
+            if not alone:
+                raise  # The process groups are gone with it.
+            refusal = self._undo(error, state)
+        planned = self._plan_ahead(state, args, kwargs)
+        if planned is not None:
+            try:
+                self._open(planned)
+                return self._call(args, kwargs, state, plain)
+            except memfit.BudgetError as error:
                 refusal = self._undo(error, state)
-            planned = self._plan_ahead(state, args, kwargs)
-            if planned is not None:
-                try:
-                    self._open(planned)
-                    return self._call(args, kwargs, plain)
-                except memfit.BudgetError as error:
-                    refusal = self._undo(error, state)
-            self._explain(refusal, state, args, kwargs)
-            raise refusal
+        self._explain(refusal, state, args, kwargs)
+        raise refusal
 
     def _undo(self, error: memfit.BudgetError, state: State) -> memfit.BudgetError:
         self.close()
@@ -113,48 +211,62 @@ class Fitted:
         state.put_back()
         return error
 
-    def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> _Files | None:
+    def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> Files | None:
         """Profile and plan of the step from a recording without a budget, if there is a plan."""
         try:
             with _recording(self.step, args, kwargs, self._budget.device) as (native, _):
-                return native.save() if native.plan_step(self.budget) else None
+                return native.save() if native.plan_step(self.budget, **self._planning) else None
         except torch.OutOfMemoryError:
             return None
         finally:
             state.put_back()
 
-    def _call(self, args: Any, kwargs: Any, plain: Expected | None = None) -> Any:
+    def _call(
+        self,
+        args: Any,
+        kwargs: Any,
+        state: State | None = None,
+        plain: Print | None = None,
+        rehearsal: bool = False,
+    ) -> Any:
         device, report = self._budget.device, self.report
         if self._budget._native is None:
-            self._open(self._load and tuple((self._load / name).read_bytes() for name in _FILES))
+            self._take_over(None, [])
         native = self._budget._native
         for storage in storages((args, kwargs)):
             if storage.device.type == device.type:
                 native.adopt(storage)
-        # The first call learns how much scratch memory each op takes, which the meter would hide.
-        metered = self._calls in (1, 2)
-        meter = Meter(device) if metered else contextlib.nullcontext()
+        # What has appeared since the last call, the optimizer's state say, is there as well.
+        if self._calls > 0:
+            for storage in live_storages(device):
+                native.adopt(storage)
         started = time.perf_counter()
-        with meter:
-            result = self._within(native, args, kwargs)
-        elapsed = time.perf_counter() - started
-        if isinstance(meter, Meter):
-            report.measured_peak_bytes = max(report.measured_peak_bytes or 0, meter.peak_bytes)
-        else:
-            self._times.append(elapsed)
-        report.time_seconds = statistics.median(self._times) if self._times else elapsed
-        if plain is not None:
-            report.identical = plain.matches(result)
+        self._meter.begin()
+        try:
+            result = self._within(native, rehearsal, args, kwargs)
+        except memfit.BudgetError:
+            self.close()  # All that is alive comes back, whatever it takes.
+            raise
+        finally:
+            peak = self._meter.end()
+        self._times.append(time.perf_counter() - started)
+        if peak is not None:
+            report.measured_peak_bytes = max(report.measured_peak_bytes or 0, peak)
+            report.measured_steps += 1
+        report.time_seconds = statistics.median(self._times)
+        if plain is not None and state is not None:
+            report.identical = same(plain, state.fingerprint(result))
         self._calls += 1
+        report.steps = self._calls
         return result
 
-    def _within(self, native: Any, args: Any, kwargs: Any) -> Any:
+    def _within(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
         try:
-            return self._step_within(native, args, kwargs)
+            return self._step_within(native, rehearsal, args, kwargs)
         finally:
             self._budget._stop_listening()
 
-    def _step_within(self, native: Any, args: Any, kwargs: Any) -> Any:
+    def _step_within(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
         with torch._C._DisableTorchDispatch():
             native.begin_step()
         before = native.stats()
@@ -171,8 +283,8 @@ class Fitted:
             stepped = native.end_step()
             if is_distributed():
                 self._share_plan(native, stepped)
-            elif stepped["wants_plan"]:
-                native.plan_step()
+            elif stepped["wants_plan"] or (rehearsal and not stepped["guided"]):
+                native.plan_step(**self._planning)
         after = native.stats()
         self.report.peak_bytes = after["peak_bytes"]
         self.report.guided = stepped["guided"]
@@ -208,9 +320,9 @@ class Fitted:
         self.report.notes = ["the ranks' steps differ: each has its own plan"] if len(sequences) > 1 else []
         if len(sequences) > 1:
             if stepped["wants_plan"]:
-                native.plan_step()
+                native.plan_step(**self._planning)
         elif True in wanting:
-            files = ranks.from_first(lambda: native.save() if native.plan_step() else None)
+            files = ranks.from_first(lambda: native.save() if native.plan_step(**self._planning) else None)
             if files is not None:
                 with ranks.together():
                     # The step is this rank's own: the plan is for the same calls, and the judge has read it.
@@ -218,8 +330,9 @@ class Fitted:
                         raise memfit.RankError("the plan is not for the step that it was made for")
                 ranks.same(b"".join(files), "plans")
 
-    def _open(self, planned: _Files | None) -> None:
+    def _open(self, planned: Files | None) -> None:
         self._budget._open()
+        self._meter = StepMeter(self._budget.device)
         self.report.budget_bytes = self._budget.budget
         self._exchanges = _EXCHANGES
         if planned is not None:
@@ -229,11 +342,14 @@ class Fitted:
         """Completes `error` by the floor and the least budget known to do, from a run without a budget."""
         try:
             with _recording(self.step, args, kwargs, self._budget.device) as (native, told):
-                least = native.least_budget(told.floor_bytes)
+                least = native.least_budget(told.floor_bytes, **self._planning)
         except torch.OutOfMemoryError:
             return
         finally:
             state.put_back()
+        self._complete(error, told, least)
+
+    def _complete(self, error: memfit.BudgetError, told: Floor, least: int | None) -> None:
         error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
         error.least_budget_bytes, error.lower_bound = least, False
         error.proved = self.budget < told.floor_bytes
@@ -246,7 +362,7 @@ class Fitted:
             f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
         )
 
-    def _run_plainly(self, state: State, args: Any, kwargs: Any) -> Expected | None:
+    def _run_plainly(self, state: State, args: Any, kwargs: Any) -> Print | None:
         """The step as it is; what it started from is put back."""
         meter = Meter(self._budget.device)
         try:
@@ -259,7 +375,7 @@ class Fitted:
                 result = self._run(args, kwargs)
             self.report.base_time_seconds = time.perf_counter() - started
             self.report.base_peak_bytes = meter.peak_bytes
-            return state.expect(result)
+            return state.fingerprint(result)
         except torch.OutOfMemoryError:
             return None
         finally:
@@ -272,7 +388,7 @@ class Fitted:
         saved = self._saved()
         return saved and saved[1]
 
-    def _saved(self) -> _Files | None:
+    def _saved(self) -> Files | None:
         return None if self._budget._native is None else self._budget._native.save()
 
     def save(self, folder: str | Path) -> None:
@@ -320,17 +436,9 @@ def _recording(
     Yields the native half, which can plan it, and the floor.
     """
     with Budget(1 << 62, device=device) as budget:
-        native = budget._native
         step(*args, **kwargs)
-        with torch._C._DisableTorchDispatch():
-            native.begin_step()
-        native.watch()
-        result = step(*args, **kwargs)
-        with torch._C._DisableTorchDispatch():
-            persistent, largest, op = native.floor()
-            del result
-            native.end_step()
-            yield native, Floor(persistent, largest, op, native.stats()["peak_bytes"])
+        run = functools.partial(step, *args, **kwargs)
+        yield budget._native, _rehearse.recorded(budget._native, run)
 
 
 __all__ = ["Fitted", "Floor", "Report", "fit", "floor"]

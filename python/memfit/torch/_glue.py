@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from memfit import _memfit
 from memfit.torch import _convolution, _recurrent, _sizes
 from memfit.torch._errors import budget_error
 
@@ -136,6 +137,14 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
         if bitwise in tags or base.startswith(_UNORDERED):
             return "once"
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
+
+
+def op_named(name: str) -> Any:
+    """The op that `str` gives this name; `None` if there is none."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 # Sizes
@@ -285,56 +294,51 @@ def is_wrapper(tensor: torch.Tensor) -> bool:
     return hasattr(type(tensor), "__tensor_flatten__")
 
 
-def measure(func: Any, args: Any, kwargs: Any) -> tuple[Any, int | None]:
-    """Calls, and returns the result and the scratch bytes that PyTorch's allocator was asked for meanwhile;
-    `None` while somebody else is watching it.
+def measure(func: Any, args: Any, kwargs: Any, on: str | None = None) -> tuple[Any, int | None]:
+    """Calls, and returns the result and the scratch bytes that PyTorch's allocator was asked for meanwhile.
+
+    `on` is the attribute of another device than the tracked one. `None` where nobody can count.
     """
-    if on_device == "is_cuda":
+    on = on or on_device
+    if on == "is_cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         result = func(*args, **(kwargs or {}))
         return result, max(0, torch.cuda.max_memory_allocated() - max(before, torch.cuda.memory_allocated()))
-    if on_device != "is_cpu" or torch.autograd._profiler_enabled():
+    if on != "is_cpu" or not COUNTED:
         return func(*args, **(kwargs or {})), None
-    with AllocatorEvents() as events:
+    before, outer = _memfit.allocator_begin(True)
+    try:
         result = func(*args, **(kwargs or {}))
-    used = peak = 0
-    for change in events.changes:
-        used += change
-        peak = max(peak, used)
-    return result, max(0, peak - max(used, 0))
+    finally:
+        after, peak = _memfit.allocator_end(True, outer)
+    return result, peak - max(before, after)
 
 
-class AllocatorEvents:
-    """What PyTorch's CPU allocator gives and takes back in this thread, in bytes and in order."""
-
-    def __init__(self) -> None:
-        self.changes: list[int] = []
-
-    def __enter__(self) -> "AllocatorEvents":
-        autograd = torch.autograd
-        experimental = torch._C._profiler._ExperimentalConfig()
-        state = autograd.ProfilerState.CPU
-        config = autograd.ProfilerConfig(state, False, True, False, False, False, experimental)
-        autograd._enable_profiler_legacy(config)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        for thread in torch.autograd._disable_profiler_legacy():
-            for event in thread:
-                if event.kind() == "memory_alloc":
-                    self.changes.append(event.cpu_memory_usage())
-                elif event.kind() == "push" and event.name().startswith(_FREED):
-                    self.changes.append(-int(event.name().removeprefix(_FREED)))
+def _can_count() -> bool:
+    """Whether what PyTorch's CPU allocator does can be counted here."""
+    torch.empty(1)
+    if not _memfit.allocator_watch():
+        return False
+    before, outer = _memfit.allocator_begin(True)
+    made = torch.empty(1000, dtype=torch.uint8)
+    during, _ = _memfit.allocator_end(True, outer)
+    del made
+    after, outer = _memfit.allocator_begin(True)
+    _memfit.allocator_end(True, outer)
+    return during - before == 1000 and after == before
 
 
-_FREED = "memfit: freed "
+COUNTED = _can_count()
 
 
-def mark_freed(size: int) -> None:
-    """Notes among the allocator's events that `size` bytes have gone that were there before the watch."""
-    with torch._C._profiler._RecordFunctionFast(f"{_FREED}{size}"):
-        pass
+def note_block(storage: torch.UntypedStorage) -> bool:
+    """Counts the bytes of a storage from the time before all were. False: they are not PyTorch's own."""
+    if not storage.resizable():
+        return False
+    if storage.nbytes() > 0:
+        _memfit.allocator_note(storage.data_ptr(), storage.nbytes())
+    return True
 
 
 # Storages

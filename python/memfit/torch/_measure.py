@@ -14,10 +14,9 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from . import _ops
+from . import _glue, _ops
 from ._layout import tensors_in
 
-LABEL = "memfit.measure"
 RUNS = 3
 CACHES = 32 << 20
 """Bytes that are touched before each run on a CPU: what an op reads was mostly made long before."""
@@ -106,57 +105,16 @@ def _noise(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def _scratch(nodes: list[Node]) -> dict[Node, int]:
-    """Scratch bytes of those that run. On CUDA from the allocator, else from the events of a profile."""
-    devices = {out.device.type for node in nodes for out in tensors_in(node.meta["val"])}
-    if devices <= {"cpu"}:
-        return _scratch_by_profile(nodes)
+    """Scratch bytes of those that run; none are known where nobody can count them."""
     found = {}
     for node in nodes:
         try:
             args, kwargs = _operands(node)
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            out = node.target(*args, **kwargs)
-            spare = torch.cuda.max_memory_allocated() - before - _bytes(out)
+            cuda = any(out.device.type == "cuda" for out in tensors_in(node.meta["val"]))
+            _, spare = _glue.measure(node.target, args, kwargs, "is_cuda" if cuda else "is_cpu")
         except Exception:
             continue
-        found[node] = max(spare, 0)
-    return found
-
-
-def _scratch_by_profile(nodes: list[Node]) -> dict[Node, int]:
-    from torch.autograd import profiler
-
-    ran: list[tuple[Node, int]] = []
-    if torch.autograd._profiler_enabled():  # Somebody else measures: then only times are known.
-        return dict.fromkeys(filter(_runs, nodes), 0)
-    with profiler.profile(profile_memory=True) as prof:
-        for node in nodes:
-            try:
-                args, kwargs = _operands(node)
-                with profiler.record_function(f"{LABEL}.{len(ran)}"):
-                    out = node.target(*args, **kwargs)
-                ran.append((node, _bytes(out)))
-            except Exception:
-                continue
-            del out
-    results = prof.kineto_results
-    events = list(results.events()) if results is not None else []
-    windows = {
-        event.name(): (event.start_ns(), event.start_ns() + event.duration_ns())
-        for event in events
-        if event.name().startswith(LABEL)
-    }
-    memory = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
-    found = {}
-    for at, (node, outputs) in enumerate(ran):
-        start, end = windows.get(f"{LABEL}.{at}", (0, 0))
-        live = peak = 0
-        for when, size in memory:
-            if start <= when <= end:
-                live += size
-                peak = max(peak, live)
-        found[node] = max(peak - outputs, 0)
+        found[node] = spare or 0
     return found
 
 
@@ -178,16 +136,3 @@ def _time(node: Node, other: torch.Tensor) -> int:
             torch.cuda.synchronize()
         best = min(best, clock() - start)
     return best
-
-
-def _runs(node: Node) -> bool:
-    try:
-        args, kwargs = _operands(node)
-        node.target(*args, **kwargs)
-    except Exception:
-        return False
-    return True
-
-
-def _bytes(val: Any) -> int:
-    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors_in(val)}.values())

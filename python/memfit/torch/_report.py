@@ -39,7 +39,9 @@ class Report:
     peak_bytes: int | None = None
     """Peak with memfit, by the engine's own account."""
     measured_peak_bytes: int | None = None
-    """Peak with memfit, by PyTorch's allocator."""
+    """Peak with memfit, by PyTorch's allocator: of all `measured_steps`."""
+    measured_steps: int = 0
+    steps: int = 0
     arena_bytes: int | None = None
     """Bytes of arena of the plan once each buffer has an address; the judge has verified that layout."""
     base_time_seconds: float | None = None
@@ -58,13 +60,17 @@ class Report:
         plan = "followed" if self.guided else "not followed (decided op by op)"
         rows = [
             ("budget", memory(self.budget_bytes)),
-            ("peak", f"{base} without, {peak} with (predicted), {measured} with (measured)"),
+            ("peak", f"{base} without, {peak} with (predicted), {measured} with ({self._measured()})"),
             ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
             ("recomputed", self._recomputed()),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
             ("bit-identical", identical),
         ]
         return rows + [("note", note) for note in self.notes]
+
+    def _measured(self) -> str:
+        every = self.measured_steps == self.steps
+        return "measured" if every else f"measured in {self.measured_steps} of {self.steps} steps"
 
     def _recomputed(self) -> str:
         told = f"{self.recomputed_ops} ops, {_seconds(self.recompute_seconds)}"

@@ -4,100 +4,113 @@ import copy
 import gc
 import hashlib
 import random
+import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from memfit.torch._alive import live_storages
 from memfit.torch._glue import storages
+from memfit.torch._reach import Reach
+
+Print = dict[str, list[Any]]
+"""Digests of what a step left behind: plain objects, in an order that another process shares."""
 
 
 class State:
-    """Tensors of `device`, gradients, optimizers and generators as they are when the block begins.
+    """Tensors of `device`, gradients, optimizers, generators, and what `roots` reach, as the block begins.
 
-    The contents are kept in host memory, so on an accelerator they take none of what is to be measured.
+    The contents are kept in host memory, so on an accelerator they take none of what is to be measured. With
+    `keeps=False` nothing is kept, and only `fingerprint` can be asked for.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *roots: Any, keeps: bool = True) -> None:
         self._device = device
+        self._roots = roots
+        self._keeps = keeps
+        self.fixed: list[str] = []
+        """Names of what can't be put back."""
 
     def __enter__(self) -> "State":
         gc.collect()
-        self.storages = [
-            (weakref.ref(storage), storage.cpu() if storage.device.type != "cpu" else storage.clone())
+        self._storages = [
+            (weakref.ref(storage), _content(storage) if self._keeps else None)
             for storage in live_storages(self._device)
         ]
         objects = gc.get_objects()
         leaves = [thing for thing in objects if _is_leaf(thing)]
         # Copies: a step that lets go of its gradients must find their bytes gone.
-        self.gradients = [
-            (weakref.ref(leaf), leaf.grad if leaf.grad is None else _Gradient(leaf.grad)) for leaf in leaves
+        self._gradients = [
+            (weakref.ref(leaf), _Gradient(leaf.grad) if self._keeps and leaf.grad is not None else None)
+            for leaf in leaves
         ]
         optimizers = [thing for thing in objects if issubclass(type(thing), torch.optim.Optimizer)]
-        self.optimizers = [
-            (weakref.ref(optimizer), {key: copy.copy(value) for key, value in optimizer.state.items()})
+        self._optimizers = [
+            (weakref.ref(optimizer), _entries(optimizer) if self._keeps else {})
             for optimizer in optimizers
         ]
-        self._generators = (random.getstate(), torch.random.get_rng_state(), _cuda_state())
+        self._generators = _generators() if self._keeps else []
+        self._reach = Reach(*self._roots) if self._keeps else None
+        self.fixed = self._reach.fixed if self._reach else []
         return self
 
     def put_back(self) -> None:
         """All is again as it was, as far as it is still there."""
-        for reference, kept in self.gradients:
+        for reference, kept in self._gradients:
             if (leaf := reference()) is not None:
                 leaf.grad = kept and kept.given_back()
-        for reference, state in self.optimizers:
+        if self._reach is not None:
+            self._reach.put_back()
+        for reference, state in self._optimizers:
             if (optimizer := reference()) is not None:
                 optimizer.state.clear()
                 optimizer.state.update({key: copy.copy(value) for key, value in state.items()})
         with torch.no_grad():
-            for reference, content in self.storages:
-                if (storage := reference()) is not None:
+            for reference, content in self._storages:
+                if (storage := reference()) is not None and content is not None:
                     storage.copy_(content)
-        python, cpu, cuda = self._generators
-        random.setstate(python)
-        torch.random.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
+        for put_back in self._generators:
+            put_back()
 
-    def expect(self, result: Any) -> "Expected":
-        """What is there now, and `result`."""
-        return Expected(self, result)
+    def fingerprint(self, result: Any) -> Print:
+        """Digests of what was there before as it is now, and of `result`; `None` for what has gone."""
+
+        def of(references: list[Any], digest: Callable[[Any], Any]) -> list[Any]:
+            there = [reference() for reference, _ in references]
+            return [None if thing is None else digest(thing) for thing in there]
+
+        return {
+            "storages": of(self._storages, _digest),
+            "gradients": of(self._gradients, lambda leaf: _of([leaf.grad])),
+            "optimizers": of(self._optimizers, lambda optimizer: _of(optimizer.state)),
+            "generators": _generator_digests(),
+            "result": [_of(result)],
+        }
 
     def __exit__(self, *raised: Any) -> None:
-        self.storages.clear()
-        self.gradients.clear()
-        self.optimizers.clear()
+        self._storages.clear()
+        self._gradients.clear()
+        self._optimizers.clear()
+        self._reach = None
 
 
-class Expected:
-    """Results, contents of what was there before, gradients and optimizer state that a step should leave."""
+def same(expected: Print, found: Print) -> bool:
+    """Whether two fingerprints agree, as far as both have something."""
+    return all(
+        a is None or b is None or a == b
+        for kind, digests in expected.items()
+        for a, b in zip(digests, found[kind], strict=True)
+    )
 
-    def __init__(self, state: State, result: Any) -> None:
-        there = ((reference, reference()) for reference, _ in state.storages)
-        self._storages = [
-            (reference, _digest(storage)) for reference, storage in there if storage is not None
-        ]
-        leaves = ((reference, reference()) for reference, _ in state.gradients)
-        self._leaves = [(reference, _of([leaf.grad])) for reference, leaf in leaves if leaf is not None]
-        optimizers = ((reference, reference()) for reference, _ in state.optimizers)
-        self._optimizers = [
-            (reference, _of(optimizer.state)) for reference, optimizer in optimizers if optimizer is not None
-        ]
-        self._result = _of(result)
 
-    def matches(self, result: Any) -> bool:
-        """Whether the same is there now, as far as it is still there at all."""
-        storages = ((reference(), digest) for reference, digest in self._storages)
-        leaves = ((reference(), digest) for reference, digest in self._leaves)
-        optimizers = ((reference(), digest) for reference, digest in self._optimizers)
-        return (
-            self._result == _of(result)
-            and all(storage is None or _digest(storage) == digest for storage, digest in storages)
-            and all(leaf is None or _of([leaf.grad]) == digest for leaf, digest in leaves)
-            and all(optimizer is None or _of(optimizer.state) == digest for optimizer, digest in optimizers)
-        )
+def _entries(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
+    return {key: copy.copy(value) for key, value in optimizer.state.items()}
+
+
+def _content(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    return storage.cpu() if storage.device.type != "cpu" else storage.clone()
 
 
 def _of(value: Any) -> list[str]:
@@ -109,7 +122,11 @@ def _digest(storage: torch.UntypedStorage) -> str:
         return "meta"
     content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
     # A copy: a storage that NumPy has seen could never be evicted.
-    return hashlib.blake2b(content.cpu().clone().numpy().tobytes(), digest_size=16).hexdigest()
+    return _hash(content.cpu().clone().numpy().tobytes())
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _is_leaf(thing: Any) -> bool:
@@ -143,5 +160,27 @@ class _Gradient:
         return gradient
 
 
-def _cuda_state() -> list[torch.Tensor] | None:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+def _generators() -> list[Callable[[], None]]:
+    """Each puts one of the generators back that everybody has."""
+    python, cpu = random.getstate(), torch.random.get_rng_state()
+    found: list[Callable[[], None]] = [
+        lambda: random.setstate(python),
+        lambda: torch.random.set_rng_state(cpu),
+    ]
+    if torch.cuda.is_available():
+        cuda = torch.cuda.get_rng_state_all()
+        found.append(lambda: torch.cuda.set_rng_state_all(cuda))
+    if (numpy := sys.modules.get("numpy.random")) is not None:
+        state = numpy.get_state()
+        found.append(lambda: numpy.set_state(state))
+    return found
+
+
+def _generator_digests() -> list[str]:
+    # Whoever imports it first draws a seed.
+    numpy = sys.modules.get("numpy.random")
+    states = [repr(random.getstate()), repr(numpy.get_state()[1:]) if numpy else ""]
+    tensors = [torch.random.get_rng_state()]
+    if torch.cuda.is_available():
+        tensors += torch.cuda.get_rng_state_all()
+    return [_hash(state.encode()) for state in states] + _of(tensors)

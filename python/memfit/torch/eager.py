@@ -18,7 +18,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -351,6 +351,17 @@ def _guarded(original: Any, decision: str) -> Any:
         return original(self, *args, **kwargs)
 
     return method
+
+
+@contextlib.contextmanager
+def kept_from_forks(budget: Budget) -> Iterator[None]:
+    """A process that is forked in the block has the budget as its own, with copies of all its storages."""
+    _forks.discard(budget)
+    try:
+        yield
+    finally:
+        if budget._native is not None:
+            _forks.add(budget)
 
 
 def _after_fork() -> None:

@@ -5,15 +5,17 @@ from typing import Any
 
 import torch
 
+from memfit import _memfit
 from memfit.torch._alive import live_storages
-from memfit.torch._glue import AllocatorEvents, mark_freed
+from memfit.torch._glue import COUNTED, note_block
 
 
 class Meter:
     """The most bytes that tensors of one device had at a time while the block ran.
 
-    On a CPU, what is alive at the start plus the allocator's events in this thread; on CUDA, the allocator's
-    statistics.
+    On a CPU, what is alive at the start plus what the allocator gave out since and took back, on all threads;
+    on CUDA, the allocator's statistics. No profiler is used. Where the CPU's allocator can't be watched
+    (anywhere but on 64-bit Linux) `peak_bytes` is `None`.
 
     ```python
     with Meter() as meter:
@@ -24,37 +26,59 @@ class Meter:
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         self.device = torch.device(device)
-        self.peak_bytes = 0
-        self._events: AllocatorEvents | None = None
-        self._start = 0
-        self._watched: list[weakref.ref[torch.UntypedStorage]] = []
+        self.peak_bytes: int | None = 0
+        self._start = self._used = self._outer = 0
+        self._foreign: list[weakref.ref[torch.UntypedStorage]] = []
 
     def __enter__(self) -> "Meter":
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
         else:
-            self._events = AllocatorEvents()
-            self._events.__enter__()
-            # The allocator does not tell when blocks go that were there before: their owners do.
-            self._watched = [self._watch(storage) for storage in live_storages(self.device)]
+            storages = live_storages(self.device)
+            self._start = sum(storage.nbytes() for storage in storages)
+            # The allocator does not tell when bytes go that are not its own: their owners do.
+            self._foreign = [_watch(storage) for storage in storages if not note_block(storage)]
+            self._used, self._outer = _memfit.allocator_begin(False)
         return self
 
-    def _watch(self, storage: torch.UntypedStorage) -> weakref.ref[torch.UntypedStorage]:
-        size = storage.nbytes()
-        self._start += size
-        return weakref.ref(storage, lambda _: mark_freed(size))
-
     def __exit__(self, *raised: Any) -> None:
-        self._watched.clear()
-        if self._events is None:
+        if self.device.type == "cuda":
             self.peak_bytes = torch.cuda.max_memory_allocated(self.device)
             return
-        self._events.__exit__()
-        used = self.peak_bytes = self._start
-        for change in self._events.changes:
-            used += change
-            self.peak_bytes = max(self.peak_bytes, used)
+        self._foreign.clear()
+        _, peak = _memfit.allocator_end(False, self._outer)
+        self.peak_bytes = self._start + peak - self._used if COUNTED else None
+
+
+def _watch(storage: torch.UntypedStorage) -> "weakref.ref[torch.UntypedStorage]":
+    size = storage.nbytes()
+    return weakref.ref(storage, lambda _: _memfit.allocator_gone(size))
+
+
+class StepMeter:
+    """As `Meter`, for step after step: what is alive is counted once, when this is made."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device
+        self._counts = device.type == "cpu" and COUNTED
+        self._beyond = self._outer = 0
+        if self._counts:
+            storages = live_storages(device)
+            for storage in storages:
+                note_block(storage)
+            used, outer = _memfit.allocator_begin(False)
+            _memfit.allocator_end(False, outer)
+            self._beyond = sum(storage.nbytes() for storage in storages) - used
+
+    def begin(self) -> None:
+        """A step begins."""
+        if self._counts:
+            _, self._outer = _memfit.allocator_begin(False)
+
+    def end(self) -> int | None:
+        """Its peak; `None` where nothing is counted."""
+        return self._beyond + _memfit.allocator_end(False, self._outer)[1] if self._counts else None
 
 
 def live_bytes(device: torch.device) -> int:

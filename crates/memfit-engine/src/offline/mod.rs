@@ -3,7 +3,8 @@
 //! Every candidate is a run of the engine over the recorded step on a [`crate::VirtualHost`]: its log is a program, so what
 //! is chosen is feasible by construction. The portfolio has the online policies, and others with the true next use in the
 //! place of staleness (`future.rs`). Then a search bends the scores of single storages, keeps what is cheaper, and goes on
-//! from there: a (1+1) evolution. Deterministic for a seed; more effort never gives a dearer plan.
+//! from there: a (1+1) evolution. Deterministic for a seed; more effort never gives a dearer plan. What all this may take of
+//! the host's memory and time is [`Settings::allowance`]; the best by then is what is returned.
 //!
 //! Sources: Kirisame et al. (ICLR 2021) for the simulation; Belady (1966) for the next use; the rest is ours.
 
@@ -61,7 +62,7 @@ pub struct Planned {
 ///
 /// # Errors
 ///
-/// The fault of the most robust policy if none fits.
+/// The fault of the first policy that did not fit, if none does; [`Fault::OverAllowance`] if none could be tried to its end.
 pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Planned, Fault> {
     let uses = Uses::of(trace);
     let mut search = Search {
@@ -75,14 +76,14 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
         runs: 0,
     };
     for taste in future::TASTES {
-        if search.spent <= 3 * effort.evaluations {
+        if search.goes_on(3 * effort.evaluations) {
             search.taste(*taste, &[]);
         }
     }
     for entry in evict::EVICTORS {
         // On long steps only the policies whose choice is quick, or that have been the cheapest somewhere.
         let slow = ["random", "coop", "megengine", "dtr"].contains(&entry.info.name);
-        if search.spent <= 3 * effort.evaluations && !(slow && trace.events.len() > 4000) {
+        if search.goes_on(3 * effort.evaluations) && !(slow && trace.events.len() > 4000) {
             let regeneration =
                 if entry.info.name == "best" { Regeneration::Yielding } else { Regeneration::Nested };
             search.run(entry.info.name, (entry.make)(&settings.options), regeneration, None);
@@ -92,7 +93,7 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
     let Search { best, first_fault, runs, .. } = search;
     match best {
         Some(Found { recorded, stats, by, .. }) => Ok(Planned { recorded, stats, by, runs }),
-        None => Err(first_fault.unwrap_or_else(|| Fault::BadCall("no policy was tried".to_owned()))),
+        None => Err(first_fault.unwrap_or(Fault::OverAllowance)),
     }
 }
 
@@ -115,7 +116,15 @@ struct Search<'a> {
     runs: u32,
 }
 
+/// Logs that there is memory for: the best one, the one at hand, and what either takes while it grows or becomes a graph.
+const IN_HAND: u64 = 4;
+
 impl Search<'_> {
+    /// Whether there is work left, of so many evaluations, and time.
+    fn goes_on(&self, evaluations: u64) -> bool {
+        self.spent <= evaluations && !self.settings.allowance.is_over()
+    }
+
     /// One virtual run; kept if it is cheaper. Its cost, if it fits.
     fn run(
         &mut self,
@@ -132,6 +141,7 @@ impl Search<'_> {
             dealloc: Dealloc::EagerEvict,
             forget: false,
             patience,
+            allowance: self.settings.allowance.share(IN_HAND),
             ..self.settings.clone()
         };
         self.runs += 1;
@@ -144,6 +154,7 @@ impl Search<'_> {
                 }
                 Some(stats.recompute_ns)
             }
+            Err(Fault::OverAllowance) => None,
             Err(fault) => {
                 self.first_fault.get_or_insert(fault);
                 None
@@ -167,7 +178,7 @@ impl Search<'_> {
         let (mut taste, mut weights) = start.unwrap_or((future::TASTES[0], Vec::new()));
         weights.resize(storages, 1.0);
         for attempt in 0..effort.tries {
-            if self.spent > effort.evaluations
+            if !self.goes_on(effort.evaluations)
                 || self.best.as_ref().is_some_and(|b| b.stats.recompute_ns == 0)
             {
                 return;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Settings, TensorId, Why};
 use memfit::ir::{Bytes, Effect, Nanos, Role};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -514,6 +514,7 @@ impl Inner {
         }
         match fault {
             Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
+            fault @ Fault::TooSlow(_) => PyTimeoutError::new_err(format!("memfit: {fault}")),
             fault => PyRuntimeError::new_err(format!("memfit: {fault}")),
         }
     }

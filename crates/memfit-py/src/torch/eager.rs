@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
-use memfit::ir::Bytes;
+use memfit::ir::{Bytes, Nanos};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -12,6 +12,8 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::dispatch::Inner;
 use super::glue::Glue;
+use super::ops::Learnt;
+use super::steps::Planning;
 use super::watched::Watched;
 
 thread_local! {
@@ -254,15 +256,41 @@ impl Eager {
         self.enter(py)?.inner()?.end_step(py)
     }
 
-    /// Looks for a plan for the step that ended last, within `budget` or else the engine's own; whether there is one.
-    #[pyo3(signature = (budget = None))]
-    fn plan_step(&self, py: Python<'_>, budget: Option<u64>) -> PyResult<bool> {
-        self.enter(py)?.inner()?.plan_step(py, budget)
+    /// Looks for a plan for the step that ended last, within `budget` or else the engine's own; whether there is one. The
+    /// search takes at most `bytes` of the host's memory and about `seconds`; then it takes what it has.
+    #[pyo3(signature = (budget = None, *, bytes, seconds))]
+    fn plan_step(&self, py: Python<'_>, budget: Option<u64>, bytes: u64, seconds: f64) -> PyResult<bool> {
+        self.enter(py)?.inner()?.plan_step(py, budget, Planning { bytes, seconds })
     }
 
-    /// The least budget that would do for the step that ended last, from `floor` up.
-    fn least_budget(&self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
-        self.enter(py)?.inner()?.least_budget(py, floor)
+    /// The least budget that would do for the step that ended last, from `floor` up, as far as a search within `bytes` and
+    /// `seconds` finds one.
+    #[pyo3(signature = (floor, *, bytes, seconds))]
+    fn least_budget(&self, py: Python<'_>, floor: u64, bytes: u64, seconds: f64) -> PyResult<Option<u64>> {
+        self.enter(py)?.inner()?.least_budget(py, floor, Planning { bytes, seconds })
+    }
+
+    /// At most so much time may go into recomputation from now on; then `TimeoutError` is raised.
+    fn limit_recomputation(&self, py: Python<'_>, ns: u64) -> PyResult<()> {
+        self.enter(py)?.inner()?.engine.limit_recomputation(Nanos(ns));
+        Ok(())
+    }
+
+    /// What is known of ops: for each shape its op's name, the rest of its key, and what `learn` takes back. Keys hold
+    /// addresses: they are good in this process and in those that it forks, or that it was forked from.
+    fn known(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<u64>, Learnt)>> {
+        self.enter(py)?.inner()?.ops.export(py)
+    }
+
+    /// Takes over what `known` gave elsewhere; `ops` has the op of each row.
+    fn learn(
+        &self,
+        py: Python<'_>,
+        ops: Vec<Py<PyAny>>,
+        rows: Vec<(String, Vec<u64>, Learnt)>,
+    ) -> PyResult<()> {
+        self.enter(py)?.inner()?.ops.import(&ops, rows);
+        Ok(())
     }
 
     /// A step ends by an error.

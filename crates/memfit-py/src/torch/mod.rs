@@ -8,6 +8,7 @@
 use pyo3::prelude::*;
 
 mod alive;
+mod allocator;
 mod dispatch;
 mod eager;
 mod glue;
@@ -24,5 +25,6 @@ mod watched;
 /// Adds the host's parts to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     alive::add(module)?;
+    allocator::add(module)?;
     module.add_class::<eager::Eager>()
 }

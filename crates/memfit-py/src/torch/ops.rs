@@ -130,6 +130,9 @@ impl Shape {
     }
 }
 
+/// A [`Shape`] in Python: its fields, in their order.
+pub(super) type Learnt = (Option<Vec<u64>>, u64, bool, u64, bool);
+
 /// The tables.
 #[derive(Default)]
 pub(super) struct Ops {
@@ -215,5 +218,38 @@ impl Ops {
             self.free.extend(old.into_values());
         }
         self.young.insert(key, number);
+    }
+
+    /// All shapes, by number: name of the op, rest of the key, what is known.
+    pub(super) fn export(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<u64>, Learnt)>> {
+        let mut rows = vec![(String::new(), Vec::new(), Learnt::default()); self.table.len()];
+        #[allow(clippy::iter_over_hash_type, reason = "each goes to the row of its number")]
+        for (key, &number) in self.old.iter().chain(&self.young) {
+            let Some((op, rest)) = key.split_first() else { continue };
+            let op = usize::try_from(*op).ok().and_then(|address| self.known.get(&address));
+            let (Some(op), Some(shape)) = (op, self.table.get(number as usize)) else { continue };
+            let Shape { fresh, workspace, guessed, time, corrected } = shape.clone();
+            let name = op.func.bind(py).str()?.to_string();
+            let learnt = (fresh.map(|fresh| fresh.to_vec()), workspace, guessed, time, corrected);
+            rows[number as usize] = (name, rest.to_vec(), learnt);
+        }
+        Ok(rows)
+    }
+
+    /// Adds `rows`, made by [`Ops::export`], each for the op at its place in `ops`. What is known here stays.
+    pub(super) fn import(&mut self, ops: &[Py<PyAny>], rows: Vec<(String, Vec<u64>, Learnt)>) {
+        for (func, (_, rest, learnt)) in ops.iter().zip(rows) {
+            let (fresh, workspace, guessed, time, corrected) = learnt;
+            let shape = Shape { fresh: fresh.map(Arc::from), workspace, guessed, time, corrected };
+            let key: Box<[u64]> = std::iter::once(func.as_ptr().addr() as u64).chain(rest).collect();
+            match self.young.get(&key).or_else(|| self.old.get(&key)) {
+                Some(&number) if self.table[number as usize].guessed => self.table[number as usize] = shape,
+                Some(_) => {}
+                None => {
+                    let number = self.number(shape);
+                    self.enter(key, number);
+                }
+            }
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Step after step: recorded, planned once, guided from then on.
 
+use std::time::{Duration, Instant};
+
 use memfit::Bytes;
 use memfit::engine::offline::{self, Effort};
-use memfit::engine::{Fault, Recorded, Settings, stepping};
+use memfit::engine::{Allowance, Fault, Recorded, Settings, stepping};
 use memfit::input;
 use memfit::profile::{self, Saved};
 use pyo3::prelude::*;
@@ -33,6 +35,31 @@ const RUNGS: u64 = 24;
 
 /// Step times that recomputation may take where it's that or nothing.
 const ANY: u64 = 100;
+
+/// Host memory and time that a search for a plan may take.
+#[derive(Clone, Copy)]
+pub(super) struct Planning {
+    pub(super) bytes: u64,
+    pub(super) seconds: f64,
+}
+
+impl Planning {
+    /// From now on.
+    fn begin(self) -> Allowance {
+        let (start, seconds) =
+            (Instant::now(), Duration::try_from_secs_f64(self.seconds).unwrap_or_default());
+        Allowance::new(Bytes(self.bytes), move || start.elapsed() >= seconds)
+    }
+}
+
+/// Does `work` without Python, and with threads of its own: those of the process have not come along where it is a copy of
+/// another, and who waited for them would wait for ever.
+fn apart<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| match rayon::ThreadPoolBuilder::new().build() {
+        Ok(pool) => pool.install(work),
+        Err(_) => work(),
+    })
+}
 
 impl Inner {
     /// What is alive is what the step starts from; if a plan is expected to fit, it is followed.
@@ -66,21 +93,33 @@ impl Inner {
     }
 
     /// Plans the step that ended last: for the budget that it ran in, or else for `budget`. False if there is no plan.
-    pub(super) fn plan_step(&mut self, py: Python<'_>, budget: Option<u64>) -> PyResult<bool> {
+    pub(super) fn plan_step(
+        &mut self,
+        py: Python<'_>,
+        budget: Option<u64>,
+        planning: Planning,
+    ) -> PyResult<bool> {
         let Some(recorded) = self.steps.last.take() else { return Ok(false) };
-        let settings = self.engine.settings().clone();
+        let mut kept = None;
+        let settings = Settings { allowance: planning.begin(), ..self.engine.settings().clone() };
         let mut stepper = std::mem::take(&mut self.steps.stepper);
-        let planned = py.detach(|| match budget {
+        let planned = apart(py, || match budget {
             None => stepper.settle(recorded, &settings, &Effort::default()).map(|_| true),
             Some(budget) => {
                 let settings = Settings { budget: Bytes(budget), ..settings };
-                stepper.plan(&recorded, &settings, &Effort { most_recompute: ANY, ..Effort::default() })
+                let effort = Effort { most_recompute: ANY, ..Effort::default() };
+                let planned = stepper.plan(&recorded, &settings, &effort);
+                kept = Some(recorded);
+                planned
             }
         });
         self.steps.stepper = stepper;
+        // Another budget may be asked for.
+        self.steps.last = kept;
         let planned = planned.map_err(|fault| self.fault(py, fault))?;
         if planned && let Some(plan) = self.steps.stepper.plans().next() {
-            let placed = profile::place(plan.clone(), self.engine.settings().align);
+            let align = self.engine.settings().align;
+            let placed = apart(py, || profile::place(plan.clone(), align));
             let (_, arena) = placed.map_err(|failure| raise(py, &failure))?;
             self.steps.arena = Some(arena.0);
         }
@@ -88,14 +127,21 @@ impl Inner {
     }
 
     /// The least budget, from `floor` up, that a plan was found for, to one part in 64; `None` if none was. It's for the
-    /// step that ended last.
-    pub(super) fn least_budget(&mut self, py: Python<'_>, floor: u64) -> PyResult<Option<u64>> {
+    /// step that ended last. Where `planning` ends the search, what it has come to.
+    pub(super) fn least_budget(
+        &mut self,
+        py: Python<'_>,
+        floor: u64,
+        planning: Planning,
+    ) -> PyResult<Option<u64>> {
         let Some(recorded) = &self.steps.last else { return Ok(None) };
         let peak = self.engine.stats().peak.0;
         let effort = Effort { tries: 0, most_recompute: ANY, ..Effort::default() };
+        let allowance = planning.begin();
         let fits = |budget: u64| {
-            let settings = Settings { budget: Bytes(budget), ..self.engine.settings().clone() };
-            py.detach(|| offline::plan(&recorded.trace, &settings, &effort).is_ok())
+            let (budget, allowance) = (Bytes(budget), allowance.clone());
+            let settings = Settings { budget, allowance, ..self.engine.settings().clone() };
+            apart(py, || offline::plan(&recorded.trace, &settings, &effort).is_ok())
         };
         // Budgets between two that fit need not fit, so the first of many is looked for before its edge is.
         let most = peak.max(floor);
@@ -139,7 +185,7 @@ impl Inner {
         let Some(plan) = self.steps.stepper.plans().next() else { return Ok(None) };
         let align = self.engine.settings().align;
         let failed = |failure: memfit::Failure| raise(py, &failure);
-        let (placed, arena) = profile::place(plan.clone(), align).map_err(failed)?;
+        let (placed, arena) = apart(py, || profile::place(plan.clone(), align)).map_err(failed)?;
         let settings = Settings { align, ..Settings::new(arena) };
         let Saved { profile, plan } =
             profile::save(&placed, &settings, &input::device("H100").map_err(failed)?).map_err(failed)?;
@@ -149,7 +195,7 @@ impl Inner {
     /// Takes over a plan that an earlier run or another rank has made, after the judge has read it.
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
     pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
-        let loaded = profile::load(step, plan, None);
+        let loaded = apart(py, || profile::load(step, plan, None));
         let (mut recorded, arena) = loaded.map_err(|failure| raise(py, &failure))?;
         self.steps.arena = Some(arena.0);
         // PyTorch's allocator has addresses of its own.

@@ -1,0 +1,122 @@
+"""Runs of a step in copies of this process, so that here it runs once, and does not fail half-way."""
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+import memfit
+from memfit.torch import _copy
+from memfit.torch._glue import op_named
+from memfit.torch._report import Floor
+from memfit.torch._state import Print, State
+from memfit.torch.eager import Budget
+from memfit.torch.meter import Meter
+
+Files: TypeAlias = tuple[bytes, bytes]
+"""A profile and a plan."""
+Known: TypeAlias = list[Any]
+"""What was learnt of ops, as the native half tells it."""
+
+# Attributes of a `BudgetError`, beside its message and its hint.
+_TOLD = (
+    "budget_bytes", "least_budget_bytes", "floor_bytes", "dominant", "proved", "op", "asked", "operands",
+    "pinned", "kept",
+)  # fmt: skip
+
+
+def plainly(
+    run: Callable[[], Any], state: State, meter: Meter
+) -> tuple[Print | None, int | None, float | None, Known]:
+    """What the step leaves behind without memfit, its peak, its seconds, and what is learnt of its ops.
+
+    `None` where memory ran out.
+    """
+
+    def work() -> Any:
+        started = time.perf_counter()
+        try:
+            with meter:
+                result = run()
+            seen = state.fingerprint(result), meter.peak_bytes, time.perf_counter() - started
+            result = None
+            # Once more, to measure the scratch memory of each op.
+            with Budget(1 << 62, device=meter.device) as budget:
+                run()
+                return *seen, budget._native.known()
+        except torch.OutOfMemoryError:
+            return None, None, None, []
+
+    return _copy.in_copy(work)
+
+
+def survey(
+    run: Callable[[], Any], device: torch.device, budget: int, planning: dict[str, Any], known: Known
+) -> tuple[Files | None, Known, Floor | None, int | None]:
+    """From runs without a budget: a plan within `budget`, and what was learnt.
+
+    Where there is none, the floor, and the least budget that a plan was found for.
+    """
+
+    def work() -> Any:
+        with Budget(1 << 62, device=device) as unlimited:
+            native, least = unlimited._native, 0
+            learn(native, known)
+            for first in (True, False):
+                told = recorded(native, run)
+                if first and native.plan_step(budget, **planning):
+                    return native.save(), native.known(), None, None
+                # What would do must do for the first step, and for all that come after it.
+                if least is not None:
+                    least = native.least_budget(max(least, told.floor_bytes), **planning)
+            return None, native.known(), told, least
+
+    return _copy.in_copy(work)
+
+
+def recorded(native: Any, run: Callable[[], Any]) -> Floor:
+    """Records a step; its floor."""
+    with torch._C._DisableTorchDispatch():
+        native.begin_step()
+    native.watch()
+    result = run()
+    with torch._C._DisableTorchDispatch():
+        persistent, largest, op = native.floor()
+        del result
+        native.end_step()
+        return Floor(persistent, largest, op, native.stats()["peak_bytes"])
+
+
+def within(run: Callable[[], Any]) -> tuple[Files | None, Known]:
+    """Plan and knowledge that the step ended with, within its budget; `run` gives the native half.
+
+    Raises what the budget raised.
+    """
+
+    def work() -> Any:
+        try:
+            native = run()
+        except memfit.BudgetError as error:
+            return {name: getattr(error, name) for name in _TOLD if hasattr(error, name)} | {
+                "message": error.args[0],
+                "hint": error.hint,
+            }
+        except TimeoutError as error:
+            return {"message": str(error), "hint": "a larger budget"}
+        return native.save(), native.known()
+
+    outcome = _copy.in_copy(work)
+    if isinstance(outcome, dict):
+        error = memfit.BudgetError(outcome.pop("message"), hint=outcome.pop("hint"))
+        for name, value in outcome.items():
+            setattr(error, name, value)
+        raise error
+    return outcome
+
+
+def learn(native: Any, known: Known) -> None:
+    """Takes over what a copy has learnt of ops."""
+    named = [(op_named(row[0]), row) for row in known]
+    rows = [(op, row) for op, row in named if op is not None]
+    native.learn([op for op, _ in rows], [row for _, row in rows])
