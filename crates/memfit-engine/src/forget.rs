@@ -307,6 +307,31 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
+    /// The content of `tensor` has changed behind the engine's back: it stays from now on, and so does what was computed
+    /// from it before, as far as that is there. What is gone is not brought back; that the host must refuse.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Unknown`].
+    pub fn spoil(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.known(tensor)?;
+        let storage = self.state.storage_of(tensor.0);
+        self.keep(storage);
+        let (mut work, mut seen) = (vec![storage], FxHashSet::from_iter([storage]));
+        while let Some(spoilt) = work.pop() {
+            let children: Vec<u32> = self.state.children(spoilt).collect();
+            for child in children {
+                if self.state.storage(child).resident {
+                    self.keep(child);
+                } else if seen.insert(child) {
+                    work.push(child);
+                }
+            }
+        }
+        self.forget_makers();
+        Ok(())
+    }
+
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
     fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];

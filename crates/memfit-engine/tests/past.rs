@@ -160,3 +160,22 @@ fn what_nothing_is_computed_from_is_not_needed() {
     engine.del(y).unwrap();
     assert!(!engine.is_needed(x));
 }
+
+#[test]
+fn what_is_there_of_a_spoilt_source_stays_and_what_is_gone_is_not_brought_back() {
+    let mut engine = engine();
+    let x = engine.put(SIZE, Role::Input).unwrap();
+    let there = op(&mut engine, &[x], Output::Fresh(SIZE));
+    let gone = op(&mut engine, &[x], Output::Fresh(SIZE));
+    let below = op(&mut engine, &[gone], Output::Fresh(SIZE));
+    assert!(engine.drop(gone).unwrap());
+    engine.spoil(x).unwrap();
+    for stays in [there, below] {
+        assert!(!engine.is_evictable(stays));
+        assert!(!engine.drop(stays).unwrap());
+    }
+    assert!(!engine.is_resident(gone));
+    // It's for the host to refuse that.
+    assert!(engine.is_evictable(gone));
+    engine.restore(gone).unwrap();
+}

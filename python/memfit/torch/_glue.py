@@ -10,17 +10,22 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit import _memfit
-from memfit.torch import _convolution, _recurrent, _sizes
+from memfit.torch import _convolution, _recurrent, _sizes, _switches
 from memfit.torch._errors import budget_error
+from memfit.torch._order import unordered
 
 tensor = torch.Tensor
 fake = FakeTensor
 parameter = torch.nn.Parameter
+generator = torch.Generator
 on_device = "is_cpu"
 """Set by `track`: the attribute of a tensor that is true on the tracked device."""
 
 state_bytes = torch.default_generator.get_state().nbytes
 """Set by `track`: bytes of a generator's state."""
+
+_device = torch.device("cpu")
+_rows: list[_switches.Row] = []
 
 EVICTED = (
     "this tensor was evicted by memfit, and is read past it: by another thread, or by native code\n"
@@ -31,8 +36,8 @@ EVICTED = (
 
 def track(device: torch.device) -> None:
     """Storages of `device` are what the budget is for."""
-    global on_device, state_bytes
-    on_device = f"is_{device.type}"
+    global on_device, state_bytes, _device, _rows
+    on_device, _device, _rows = f"is_{device.type}", device, _switches.rows(device.type)
     state_bytes = _generator(None).get_state().nbytes
 
 
@@ -52,16 +57,24 @@ _INEXACT = {
     "aten::masked_fill_": {"Tensor": [2]},
 }
 _KNOWN_NAMESPACES = ("aten", "prims", "torchvision")
-# Inference mode shows these whole: they write running statistics, and their schemas do not say so.
-_WHOLE_NORMS = ("aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm")
-# Kernels for CUDA that add in any order: their repetition may differ in the last bit.
-_UNORDERED = (
-    "index_add", "scatter_add", "scatter_reduce", "index_put", "put_", "histc", "bincount", "cumsum",
-    "kthvalue", "median", "grid_sampler_2d_backward", "grid_sampler_3d_backward", "upsample", "max_unpool",
-    "adaptive_avg_pool2d_backward", "adaptive_avg_pool3d_backward", "avg_pool3d_backward",
-    "adaptive_max_pool2d_backward", "fractional_max_pool", "max_pool3d_with_indices_backward",
-    "reflection_pad", "replication_pad", "embedding_bag", "embedding_dense_backward", "nll_loss2d",
-    "_ctc_loss_backward",
+# They write running statistics, and their schemas do not say so: inference mode shows the first ones whole.
+_SILENT_NORMS = (
+    "aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm",
+    "aten::batch_norm_update_stats", "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts",
+)  # fmt: skip
+# Positions of results that recurrent nets read by their addresses, with other ops in between.
+_POINTED = {"aten::_pack_padded_sequence": [1]}
+# Memory without content, or whose content others may write.
+_RAW = ("empty", "new_empty", "from_file")
+# What they are given to write to is overwritten as a whole, whatever it held.
+_FILLS = (
+    "fill_", "zero_", "copy_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_",
+    "geometric_", "cauchy_", "log_normal_",
+)  # fmt: skip
+_FILLS_OUT = (
+    "mm", "addmm", "bmm", "baddbmm", "addmv", "cat", "stack", "sum", "mean", "index_select", "gather",
+    "arange", "linspace", "full", "zeros", "ones", "rand", "randn",
 )  # fmt: skip
 
 
@@ -76,7 +89,7 @@ def describe(func: Any) -> dict[str, Any]:
     if namespace == "c10d":
         # Its schemas do not say what they write.
         written = ["Tensor" in str(argument.type) for argument in schema.arguments]
-    if schema.name in _WHOLE_NORMS:
+    if schema.name in _SILENT_NORMS:
         written = [argument.name.startswith("running_") for argument in schema.arguments]
     factory = not any("Tensor" in str(argument.type) for argument in schema.arguments)
     sized = [factory or _decides_size(str(argument.type)) for argument in schema.arguments]
@@ -92,8 +105,24 @@ def describe(func: Any) -> dict[str, Any]:
         "sized": _marked(schema, sized),
         "norm": _NORMS.get(schema.name),
         "inexact": _INEXACT.get(schema.name, {}).get(schema.overload_name, []),
-        "generator": any(argument.name == "generator" for argument in schema.arguments),
+        "pointed": _POINTED.get(schema.name, []),
+        "unordered": unordered(base, on_device == "is_cpu"),
+        "raw": base.lstrip("_").startswith(_RAW) and not any(written) and not _is_distributed(),
+        "fills": _fills(func, base),
     }
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _fills(func: Any, base: str) -> bool:
+    if func.namespace != "aten":
+        return False
+    if base in _FILLS:
+        return True
+    out = [argument for argument in func._schema.arguments if argument.is_out]
+    return len(out) == 1 and (torch.Tag.pointwise in func.tags or base in _FILLS_OUT)
 
 
 def _decides_size(kind: str) -> bool:
@@ -124,17 +153,13 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
         return "collective"
     if namespace not in _KNOWN_NAMESPACES or base.startswith(("_foreach_", "_fused_", "_amp_")):
         return "once"
-    if (
-        base.startswith(("empty", "new_empty"))
-        and torch.distributed.is_available()
-        and torch.distributed.is_initialized()
-    ):
-        return "once"  # Buffers of collectives, which are also reached by their addresses.
+    if base.lstrip("_").startswith(_RAW):
+        return "once"  # Extensions fill it by its address, and so do collectives.
     if torch.Tag.maybe_aliasing_or_mutating in tags or torch.Tag.data_dependent_output in tags:
         return "once"
     if on_device != "is_cpu":
         bitwise = getattr(torch.Tag, "nondeterministic_bitwise", None)
-        if bitwise in tags or base.startswith(_UNORDERED):
+        if bitwise in tags:
             return "once"
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
 
@@ -363,6 +388,15 @@ def window(
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
 
 
+def blank(size: int) -> torch.UntypedStorage:
+    """Memory of the tracked device."""
+    return torch.UntypedStorage(size, device=_device)
+
+
+pointer = torch._C.StorageBase.data_ptr
+"""Where the bytes of a storage are: not the method, which is watched."""
+
+
 def is_unreferenced(storage: torch.UntypedStorage) -> bool:
     """Whether only the caller, from native code, reaches the storage."""
     return torch._C._storage_Use_Count(storage._cdata) <= 1 and sys.getrefcount(storage) <= _OURS
@@ -374,6 +408,18 @@ _OURS = 4
 # Calling again
 
 is_grad_enabled = torch.is_grad_enabled
+threads = torch.get_num_threads
+
+
+def autocast() -> torch.dtype | None:
+    """The dtype that ops cast to by themselves here; none where they do not."""
+    return torch.get_autocast_dtype(_device.type) if torch.is_autocast_enabled(_device.type) else None
+
+
+def switches(flush: bool) -> tuple[Any, ...]:
+    """The global switches that results depend on, as `replay` takes them."""
+    return _switches.read(_rows, flush)
+
 
 
 def draw(generator: torch.Generator | None) -> tuple[torch.Generator | None, torch.Tensor]:
@@ -390,11 +436,21 @@ def _generator(generator: torch.Generator | None) -> torch.Generator:
 
 
 def replay(
-    func: Callable[..., Any], args: Any, kwargs: Any, grad: bool, state: tuple[Any, torch.Tensor] | None
+    func: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    grad: bool,
+    state: tuple[Any, torch.Tensor] | None,
+    switches: tuple[Any, ...] | None,
 ) -> Any:
-    """Calls an op again below autograd, with the random numbers of its first run."""
+    """Calls an op again below autograd, with the random numbers and the global switches of its first run."""
     below = torch._C._AutoDispatchBelowAutograd()
-    with below, torch._C._DisableTorchDispatch(), torch.set_grad_enabled(grad):
+    with (
+        below,
+        torch._C._DisableTorchDispatch(),
+        torch.set_grad_enabled(grad),
+        _switches.under(_rows, switches),
+    ):
         if state is None:
             return func(*args, **kwargs)
         generator = _generator(state[0])

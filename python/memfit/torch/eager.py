@@ -16,6 +16,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
-from memfit.torch import _glue
+from memfit.torch import _glue, _switches
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._slow import Pace
@@ -306,48 +307,86 @@ def is_resident(tensor: torch.Tensor) -> bool:
     return _active is None or _by_hand("is_resident", tensor) is not False
 
 
-def _by_hand(decision: str, tensor: torch.Tensor) -> Any:
+def _by_hand(decision: str, tensor: torch.Tensor | torch.UntypedStorage) -> Any:
     if _active is None or _active._native is None:
         return None
+    storage = tensor if isinstance(tensor, torch.UntypedStorage) else tensor.untyped_storage()
     with torch._C._DisableTorchDispatch():
-        return getattr(_active._native, decision)(tensor.untyped_storage())
+        return getattr(_active._native, decision)(storage)
 
 
 # What reads bytes without an op: it gets them, and the storage stays where it is from then on.
 _EXPORTS = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "storage", "const_data_ptr")
 # What copies bytes without an op.
 _COPIES = ("tolist", "__deepcopy__", "__reduce_ex__", "__repr__")
-_originals: dict[str, Any] = {}
+# What hands out, moves or writes the bytes of a storage.
+_STORAGE_EXPORTS = (
+    "data_ptr", "resize_", "byteswap", "share_memory_", "_share_filename_cpu_", "_share_fd_cpu_",
+    "_share_cuda_", "_set_from_file",
+)  # fmt: skip
+_FUNCTION_EXPORTS = ("to_dlpack", "_to_dlpack", "_to_dlpack_versioned")
+_originals: list[tuple[Any, str, Any]] = []
 
 
 def _patch() -> None:
     for name in (*_EXPORTS, *_COPIES):
         original = getattr(torch.Tensor, name, None)
         if original is not None:
-            _originals[name] = torch.Tensor.__dict__.get(name)
-            setattr(torch.Tensor, name, _guarded(original, "expose" if name in _EXPORTS else "restore"))
+            _replace(torch.Tensor, name, _guarded(original, "expose" if name in _EXPORTS else "restore"))
+    for name in _STORAGE_EXPORTS:
+        original = getattr(torch.UntypedStorage, name, None)
+        if original is not None:
+            _replace(torch.UntypedStorage, name, _guarded(original, "expose"))
+    for owner in (torch._C, torch.utils.dlpack, torch):
+        for name in _FUNCTION_EXPORTS:
+            if hasattr(owner, name):
+                _replace(owner, name, _guarded(getattr(owner, name), "expose"))
+    for name in _switches.setters():
+        _replace(torch._C, name, _noted(getattr(torch._C, name)))
+
+
+def _replace(owner: Any, name: str, by: Any) -> None:
+    _originals.append((owner, name, owner.__dict__.get(name)))
+    setattr(owner, name, by)
 
 
 def _unpatch() -> None:
-    for name, original in _originals.items():
+    for owner, name, original in reversed(_originals):
         if original is None:
-            delattr(torch.Tensor, name)
+            delattr(owner, name)
         else:
-            setattr(torch.Tensor, name, original)
+            setattr(owner, name, original)
     _originals.clear()
+
+
+def _noted(setter: Any) -> Any:
+    """As `setter`; the engine is told that a global switch may be another one now."""
+
+    @functools.wraps(setter)
+    def put(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return setter(*args, **kwargs)
+        finally:
+            native = _active._native if _active is not None else None
+            if native is not None:
+                native.switched()
+
+    return put
 
 
 def _guarded(original: Any, decision: str) -> Any:
     @functools.wraps(original)
-    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def method(self: torch.Tensor | torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
         budget = _active
         if (
             budget is not None
             and budget._thread == threading.get_ident()
             and self.device.type == budget.device.type
         ):
+            # To write a file is no reason to keep what will be read from a storage.
+            saved = sys._getframe(1).f_globals.get("__name__") == "torch.serialization"
             with contextlib.suppress(NotImplementedError):  # Raised where there is no storage.
-                _by_hand(decision, self)
+                _by_hand("restore" if saved else decision, self)
         return original(self, *args, **kwargs)
 
     return method

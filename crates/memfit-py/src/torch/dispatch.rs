@@ -11,13 +11,14 @@ use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 
 use super::glue::Glue;
-use super::host::{Pending, Template, Torch, distinct_storages, size};
+use super::host::{Pending, Template, Torch, size};
 use super::life::Look;
 use super::operands::{Arg, Found, Operand, Walk};
-use super::ops::{self, Op, Ops, Shape, Way};
+use super::ops::{self, Op, Ops, Shape, Unordered, Way};
 use super::steps::Steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
+use super::writes::{running_statistics, writes_to, written};
 
 /// A storage of PyTorch's that the engine knows.
 pub(super) struct Entry {
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     pub(super) exposed: bool,
     /// The op that made or wrote it last; none for what no op was seen to make.
     pub(super) by: Option<Arc<Op>>,
+    /// Whether no op has overwritten all of it since it was made without content: somebody else may fill it.
+    pub(super) raw: bool,
 }
 
 /// Scratch memory below this is not worth measuring.
@@ -44,8 +47,12 @@ pub(super) struct Inner {
     pub(super) count: u64,
     /// The op before which all of them were looked at.
     pub(super) looked: u64,
-    made: Vec<TensorId>,
+    pub(super) made: Vec<TensorId>,
     reads: Vec<TensorId>,
+    /// Engine's storages that autograd has yet to count a write to.
+    pub(super) owing: Vec<u32>,
+    /// Memory that is not PyTorch's: where it begins and ends, and who it is.
+    pub(super) foreign: Vec<(usize, usize, usize, Token)>,
     /// Steps that were recorded, and their plans.
     pub(super) steps: Steps,
     /// While a step is watched: the storages that each op touches.
@@ -70,6 +77,8 @@ impl Inner {
             looked: 0,
             made: Vec::new(),
             reads: Vec::new(),
+            owing: Vec::new(),
+            foreign: Vec::new(),
             steps: Steps::default(),
             watched: None,
             evict_all: false,
@@ -86,6 +95,7 @@ impl Inner {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
         self.count += 1;
+        self.settle_versions(py);
         self.drain()?;
         self.look_later();
         self.look(py)?;
@@ -94,7 +104,13 @@ impl Inner {
         }
         let op = self.ops.op(func, &self.engine.host.glue)?;
         if op.way == Way::Metadata {
-            return func.call(args.clone(), kwargs);
+            let result = func.call(args.clone(), kwargs)?;
+            if op.writes.at(0)
+                && let Ok(storage) = args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
+            {
+                self.reshaped(&storage);
+            }
+            return Ok(result);
         }
         if self.exact && !op.inexact.is_empty() {
             self.engine.host.glue.check_gradient(&op, args)?;
@@ -125,19 +141,43 @@ impl Inner {
         Ok(())
     }
 
+    /// What becomes of an op that could be repeated by itself.
+    fn effect(&self, op: &Op) -> Effect {
+        let unordered = match op.unordered {
+            Unordered::Never => false,
+            Unordered::Threads => self.engine.host.switches.threads() > 1,
+            Unordered::Always => true,
+        };
+        match op.effect {
+            Effect::Pure | Effect::Seeded if unordered => Effect::Once,
+            effect => effect,
+        }
+    }
+
     fn run<'py>(&mut self, py: Python<'py>, call: Ready<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
-        let Ready { op, args, kwargs, found, mut positional, named } = call;
+        let Ready { op, args, kwargs, mut found, mut positional, named } = call;
+        let host = &mut self.engine.host;
+        let switches = host.switches.look(py, &host.glue)?;
+        found.key.push(host.switches.key);
+        let own = self.effect(&op);
         let mut exposed = found.foreign || found.opaque;
         let mut reads = std::mem::take(&mut self.reads);
         reads.clear();
         for operand in &found.operands {
-            reads.push(self.source(&operand.storage)?);
-            exposed |= self.entries.get(&operand.address()).is_some_and(|entry| entry.exposed);
+            let tensor = self.source(&operand.storage)?;
+            self.look_for_writes(py, tensor, operand)?;
+            reads.push(tensor);
+        }
+        let whole = self.filled(py, &op, &found.operands)?;
+        for (at, operand) in found.operands.iter().enumerate() {
+            let filled = whole.is_some_and(|(filled, _)| filled == at);
+            let entry = self.entries.get(&operand.address());
+            exposed |= entry.is_some_and(|entry| entry.exposed || (entry.raw && !filled));
         }
         let statistics = running_statistics(&op, &mut positional, args, found.operands.len())?;
         let first_statistic = found.operands.len() - statistics;
-        // They are overwritten behind the engine's back.
-        self.hold(py, &found.operands[first_statistic..], false)?;
+        // They are overwritten behind the engine's back: what was computed from them is brought back before.
+        self.hold(py, &found.operands[first_statistic..], true)?;
         let shape = match op.makes {
             true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
             false => None,
@@ -150,8 +190,8 @@ impl Inner {
         }
         let known = known;
         let sizes = known.fresh.as_deref();
-        let effect = match op.effect {
-            Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => op.effect,
+        let effect = match own {
+            Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => own,
             Effect::Collective => Effect::Collective,
             _ => Effect::Once,
         };
@@ -160,16 +200,19 @@ impl Inner {
         let fresh = outputs.len();
         let again = matches!(effect, Effect::Pure | Effect::Seeded);
         let addresses: Vec<usize> = found.operands.iter().map(Operand::address).collect();
-        let written = written(&found.operands[..first_statistic]);
+        let mut written = written(&found.operands[..first_statistic]);
+        let blank = whole.filter(|_| again && fresh == 0);
+        if let Some((at, bytes)) = blank {
+            // What it holds depends on nothing that was there: to the engine it's new.
+            outputs.push(Output::Fresh(Bytes(bytes)));
+            reads.remove(at);
+            written.clear();
+        }
         outputs.extend(written.iter().map(|&at| Output::InPlace(at)));
+        let times: Vec<usize> = written.iter().map(|&at| writes_to(&found.operands, at)).collect();
         // Sizes that only the data can say are known when it has run.
-        let later =
-            sizes.is_none() && op.effect == Effect::Pure && !exposed && op.makes && written.is_empty();
+        let later = sizes.is_none() && own == Effect::Pure && !exposed && op.makes && written.is_empty();
         let generator = found.generator.as_ref().map(|generator| generator.clone_ref(py));
-        let operands = found.operands.into_iter().take(first_statistic);
-        let windows = operands.map(|operand| operand.window).collect();
-        let mut template =
-            Some(Template { args: positional, kwargs: named, windows, outputs: outputs.clone() });
         self.look_for(py, outputs.iter().map(fresh_bytes).sum::<u64>().saturating_add(known.workspace))?;
         // The generator's state is memory of its own.
         reads.truncate(first_statistic);
@@ -178,6 +221,14 @@ impl Inner {
             _ => None,
         };
         reads.extend(state);
+        let vacated = match blank {
+            Some((at, _)) => self.vacate(py, &found.operands[at])?,
+            None => None,
+        };
+        let operands = found.operands.into_iter().take(first_statistic);
+        let windows = operands.map(|operand| operand.window).collect();
+        let mut template =
+            Some(Template { args: positional, kwargs: named, windows, blank, outputs: outputs.clone() });
         let measured = known.guessed && known.workspace > MEASURED;
         self.engine.host.pending = Some(Pending {
             op: Arc::clone(&op),
@@ -185,6 +236,7 @@ impl Inner {
             kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
             template: template.take_if(|_| again),
             generator,
+            switches,
             measured,
             started: false,
             state: None,
@@ -204,8 +256,19 @@ impl Inner {
         let pending = self.engine.host.pending.take();
         // From here on only a repetition needs it.
         let last = state.take_if(|_| self.evict_all && applied.is_ok());
+        if let Err(error) = applied {
+            self.give_up(py, state)?;
+            if let Some(vacated) = vacated {
+                self.occupy(py, vacated, None)?;
+            }
+            if pending.is_some_and(|pending| pending.started) {
+                let half = written.iter().map(|&at| addresses[at]);
+                let half: Vec<usize> = half.chain(addresses[first_statistic..].iter().copied()).collect();
+                self.written_once(py, "failed", &half)?;
+            }
+            return Err(error);
+        }
         self.give_up(py, state)?;
-        applied?;
         let lost = || PyRuntimeError::new_err(format!("`{}` has not run", op.name));
         let pending = pending.ok_or_else(lost)?;
         let result = pending.result.ok_or_else(lost)?.into_bound(py);
@@ -217,17 +280,32 @@ impl Inner {
             }
         }
         let made = std::mem::take(&mut self.made);
+        // What was written is booked first: whatever becomes of the results, it has been written.
+        for ((&tensor, &at), &times) in made[fresh..].iter().zip(&written).zip(&times) {
+            self.overwritten(py, addresses[at], tensor)?;
+            self.wrote(py, addresses[at], times);
+            if let Some(entry) = self.entries.get_mut(&addresses[at]) {
+                entry.by = Some(Arc::clone(&op));
+            }
+        }
+        if let Some(vacated) = vacated {
+            self.occupy(py, vacated, made.get(fresh).copied())?;
+        } else if let Some(entry) = whole.and_then(|(at, _)| self.entries.get_mut(&addresses[at])) {
+            entry.raw = false;
+        }
         let outcome = match sizes {
             None if later => {
                 let call = Call { time: Nanos(pending.time), effect: Effect::Pure, ..engine_call };
-                self.receive_later(py, &op, &result, template, call)?
+                self.receive_later(py, &op, &result, template, switches, call)?
             }
             sizes => self.receive(py, &op, &result, &made[..fresh], sizes)?,
         };
         if outcome.is_some() {
             // What a repetition would write can't be told from what it would make.
-            for &tensor in &made[fresh..] {
-                self.engine.keep_resident(tensor).map_err(|fault| self.fault(py, fault))?;
+            for &at in written.iter().chain(blank.as_ref().map(|(at, _)| at)) {
+                if let Some(tensor) = self.entries.get(&addresses[at]).map(|entry| entry.tensor) {
+                    self.engine.keep_resident(tensor).map_err(|fault| self.fault(py, fault))?;
+                }
             }
         }
         if let (Some(shape), Some(given)) = (shape.filter(|_| !by_data), outcome) {
@@ -236,16 +314,16 @@ impl Inner {
             shape.fresh = Some(given.into()).filter(|_| !shape.corrected);
             shape.corrected = true;
         }
-        for (&tensor, &at) in made[fresh..].iter().zip(&written) {
-            self.overwritten(py, addresses[at], tensor)?;
-            if let Some(entry) = self.entries.get_mut(&addresses[at]) {
-                entry.by = Some(Arc::clone(&op));
-            }
-        }
         self.made = made;
         self.made.clear();
         if statistics > 0 {
-            self.statistics(py, &addresses[first_statistic..])?;
+            self.written_once(py, "running statistics", &addresses[first_statistic..])?;
+        }
+        if op.raw {
+            self.mark_raw(&result)?;
+        }
+        for &at in &op.pointed {
+            self.keep_pointed(py, &result.get_item(at)?)?;
         }
         if again || later {
             for &address in &addresses[..first_statistic] {
@@ -270,7 +348,7 @@ impl Inner {
     }
 
     /// Applies a call; where there is no room, first looks for what the program has given up.
-    fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guessed: bool) -> PyResult<()> {
+    pub(super) fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guessed: bool) -> PyResult<()> {
         let mut retries = Retries::default();
         loop {
             let fault = match self.engine.apply(&call, &mut self.made) {
@@ -353,12 +431,21 @@ impl Inner {
         let py = storage.py();
         let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
         let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
-        self.enter(storage, tensor, bytes, exposed || (bytes > 0 && !resizable), None)?;
+        let pointer = self.engine.host.glue.pointer_of(storage);
+        let foreign = bytes > 0 && !resizable;
+        let exposed = exposed || foreign || self.is_alias(pointer, bytes);
+        self.enter(storage, tensor, bytes, exposed, None)?;
+        if let Some(block) = self.engine.block_of(tensor) {
+            self.engine.host.slot(block.storage).pointer = pointer;
+        }
+        if foreign {
+            self.expose_aliases(storage, bytes, self.token)?;
+        }
         Ok(tensor)
     }
 
     /// Starts to watch a storage.
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         storage: &Bound<'_, PyAny>,
         tensor: TensorId,
@@ -373,137 +460,8 @@ impl Inner {
         }
         self.entries.insert(
             storage.as_ptr().addr(),
-            Entry { tensor, token: self.token, bytes, exposed, by: by.cloned() },
+            Entry { tensor, token: self.token, bytes, exposed, by: by.cloned(), raw: false },
         );
-        Ok(())
-    }
-
-    /// The storages in `result` that are new, with their bytes.
-    fn made_in<'py>(&mut self, result: &Bound<'py, PyAny>) -> PyResult<(Vec<Bound<'py, PyAny>>, Vec<u64>)> {
-        self.drain()?;
-        let mut storages = Vec::new();
-        let known = |storage: &Bound<'py, PyAny>| self.known(storage).is_some();
-        distinct_storages(result, &self.engine.host.glue, &known, &mut storages)?;
-        let given = storages.iter().map(size).collect::<PyResult<_>>()?;
-        Ok((storages, given))
-    }
-
-    /// The tensor of a storage that the engine knows.
-    pub(super) fn known(&self, storage: &Bound<'_, PyAny>) -> Option<TensorId> {
-        self.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor)
-    }
-
-    /// Books the results of an op that has run, now that their sizes are known.
-    fn receive_later<'py>(
-        &mut self,
-        py: Python<'py>,
-        op: &Arc<Op>,
-        result: &Bound<'py, PyAny>,
-        template: Option<Template>,
-        call: Call<'_>,
-    ) -> PyResult<Option<Vec<u64>>> {
-        let (storages, given) = self.made_in(result)?;
-        let outputs: Vec<Output> = given.iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
-        let template = template.map(|template| Template { outputs: outputs.clone(), ..template });
-        self.engine.host.pending = Some(Pending {
-            op: Arc::clone(op),
-            args: PyTuple::empty(py).unbind(),
-            kwargs: None,
-            template,
-            generator: None,
-            measured: false,
-            started: false,
-            state: None,
-            result: Some(result.clone().unbind()),
-            workspace: None,
-            time: call.time.0,
-        });
-        let applied = self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, false);
-        self.engine.host.pending = None;
-        applied?;
-        let made = std::mem::take(&mut self.made);
-        for ((storage, &tensor), bytes) in storages.iter().zip(&made).zip(given) {
-            self.enter(storage, tensor, bytes, false, Some(op))?;
-        }
-        self.made = made;
-        self.made.clear();
-        Ok(None)
-    }
-
-    /// Books the results of an op. If they are not what was expected, they are kept, and what they are is returned.
-    fn receive<'py>(
-        &mut self,
-        py: Python<'py>,
-        op: &Arc<Op>,
-        result: &Bound<'py, PyAny>,
-        made: &[TensorId],
-        sizes: Option<&[u64]>,
-    ) -> PyResult<Option<Vec<u64>>> {
-        if sizes.is_some_and(<[u64]>::is_empty) && result.is_none() {
-            return Ok(None);
-        }
-        let (storages, given) = self.made_in(result)?;
-        if sizes == Some(given.as_slice()) {
-            for ((storage, &tensor), bytes) in storages.iter().zip(made).zip(given) {
-                self.enter(storage, tensor, bytes, false, Some(op))?;
-            }
-            return Ok(None);
-        }
-        for &tensor in made {
-            if let Some(block) = self.engine.block_of(tensor) {
-                *self.engine.host.slot(block.storage) = Slot::default();
-            }
-            self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
-        }
-        for (storage, &bytes) in storages.iter().zip(&given) {
-            self.bring_in(storage, bytes, false, Role::Input)?;
-            if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
-                entry.by = Some(Arc::clone(op));
-            }
-        }
-        Ok(sizes.is_some().then_some(given))
-    }
-
-    /// `tensor` is the new version of the storage at `address`.
-    fn overwritten(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
-        let Some(entry) = self.entries.get_mut(&address) else { return Ok(()) };
-        let old = std::mem::replace(&mut entry.tensor, tensor);
-        let expected = entry.bytes;
-        let (before, after) = (self.engine.block_of(old), self.engine.block_of(tensor));
-        if let (Some(before), Some(after)) = (before, after) {
-            let host = &mut self.engine.host;
-            let owner = std::mem::take(&mut host.slot(before.storage).owner);
-            *host.slot(after.storage) = Slot { owner, ..Slot::default() };
-        }
-        self.engine.del(old).map_err(|fault| self.fault(py, fault))?;
-        let owned = after.and_then(|after| self.engine.host.slot(after.storage).owned(py));
-        if let Some(owned) = owned
-            && size(&owned)? != expected
-        {
-            self.source(&owned)?;
-        }
-        Ok(())
-    }
-
-    /// New versions of the running statistics that a batch normalisation has just written.
-    fn statistics(&mut self, py: Python<'_>, addresses: &[usize]) -> PyResult<()> {
-        let reads: Vec<TensorId> =
-            addresses.iter().filter_map(|address| Some(self.entries.get(address)?.tensor)).collect();
-        let outputs: Vec<Output> = (0..reads.len()).map(Output::InPlace).collect();
-        let call = Call {
-            kind: "running statistics",
-            reads: &reads,
-            outputs: &outputs,
-            effect: Effect::Once,
-            ..Call::default()
-        };
-        self.apply(py, call, false)?;
-        let made = std::mem::take(&mut self.made);
-        for (&address, &tensor) in addresses.iter().zip(&made) {
-            self.overwritten(py, address, tensor)?;
-        }
-        self.made = made;
-        self.made.clear();
         Ok(())
     }
 
@@ -556,45 +514,4 @@ struct Ready<'a, 'py> {
     found: Found<'py>,
     positional: Vec<Arg>,
     named: Vec<(Py<pyo3::types::PyString>, Arg)>,
-}
-
-/// The operands that are written, each storage once.
-fn written(operands: &[Operand<'_>]) -> Vec<usize> {
-    let mut written: Vec<usize> = (0..operands.len()).filter(|&at| operands[at].written).collect();
-    written.sort_by_key(|&at| (operands[at].address(), at));
-    written.dedup_by_key(|at| operands[*at].address());
-    written.sort_unstable();
-    written
-}
-
-/// How many of the last operands are running statistics that this call overwrites; a repetition gets none.
-fn running_statistics(
-    op: &Op,
-    positional: &mut [Arg],
-    args: &Bound<'_, PyTuple>,
-    operands: usize,
-) -> PyResult<usize> {
-    let Some(norm) = &op.norm else { return Ok(0) };
-    let training = match norm.training {
-        Some(at) => args.get_item(at)?.is_truthy()?,
-        None => true,
-    };
-    let numbers: Vec<usize> = norm
-        .running
-        .iter()
-        .filter_map(|&at| match positional.get(at) {
-            Some(&Arg::Operand(number)) => Some(number),
-            _ => None,
-        })
-        .collect();
-    let tail = numbers.iter().copied().eq(operands - numbers.len().min(operands)..operands);
-    if !training || !tail {
-        return Ok(0);
-    }
-    for &at in &norm.running {
-        if let Some(arg) = positional.get_mut(at) {
-            *arg = Arg::Value(args.py().None());
-        }
-    }
-    Ok(numbers.len())
 }

@@ -19,10 +19,23 @@ pub(super) struct Glue {
     /// `sizes(func, args, kwargs)`: the same for an op whose results' sizes depend on its operands' content; or a bound for both
     /// together, or `None`.
     pub(super) sizes: Py<PyAny>,
+    /// `torch.Generator`.
+    pub(super) generator: Py<PyAny>,
     /// `window(storage, dtype, offset, shape, stride)`: a tensor over a storage.
     pub(super) window: Py<PyAny>,
-    /// `replay(func, args, kwargs, grad, state)`: calls below autograd, from a generator state.
+    /// `blank(bytes)`: a storage of the tracked device.
+    pub(super) blank: Py<PyAny>,
+    /// `pointer(storage)`: where its bytes are.
+    pub(super) pointer: Py<PyAny>,
+    /// `replay(func, args, kwargs, grad, state, switches)`: calls below autograd, from a generator state and with global
+    /// switches as they were; `None` if they are so now.
     pub(super) replay: Py<PyAny>,
+    /// `threads()`: how many an op may use.
+    pub(super) threads: Py<PyAny>,
+    /// `autocast()`: the dtype that ops cast to by themselves, or `None`.
+    pub(super) autocast: Py<PyAny>,
+    /// `switches(flush)`: all global switches that results depend on, as `replay` takes them.
+    pub(super) switches: Py<PyAny>,
     /// `is_grad_enabled()`.
     pub(super) is_grad_enabled: Py<PyAny>,
     /// `draw(generator)`: the generator's state, to be put back by `replay`.
@@ -52,7 +65,13 @@ impl Glue {
             describe: take("describe")?,
             infer: take("infer")?,
             sizes: take("sizes")?,
+            generator: take("generator")?,
             window: take("window")?,
+            blank: take("blank")?,
+            pointer: take("pointer")?,
+            threads: take("threads")?,
+            autocast: take("autocast")?,
+            switches: take("switches")?,
             replay: take("replay")?,
             is_grad_enabled: take("is_grad_enabled")?,
             draw: take("draw")?,
@@ -64,6 +83,11 @@ impl Glue {
             on_device: take("on_device")?,
             state_bytes: glue.getattr("state_bytes")?.extract()?,
         })
+    }
+
+    /// Where the bytes of `storage` are, if it has any.
+    pub(super) fn pointer_of(&self, storage: &Bound<'_, PyAny>) -> Option<usize> {
+        self.pointer.bind(storage.py()).call1((storage,)).ok()?.extract().ok()
     }
 
     /// Refuses `op` where its gradient is wanted: PyTorch computes it by another formula under a dispatch mode.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use memfit::engine::{Block, Host, HostError, Output, Run, expected};
 use memfit::ir::Nanos;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
@@ -13,6 +14,7 @@ use super::glue::Glue;
 use super::operands::{Arg, Window};
 use super::ops::Op;
 use super::storages::{Dead, Owner, Slot};
+use super::switches::Switches;
 
 /// How to make a call again.
 pub(super) struct Recipe {
@@ -20,9 +22,12 @@ pub(super) struct Recipe {
     args: Vec<Arg>,
     kwargs: Vec<(Py<PyString>, Arg)>,
     windows: Vec<Window>,
+    blank: Option<(usize, u64)>,
     outputs: Vec<Output>,
     /// Whether gradients were wanted: some kernels only then make what backward needs.
     grad: bool,
+    /// Number of the state that the global switches were in.
+    switches: u32,
     /// State of the generator before the first run. For the engine it is the last operand.
     state: Option<Py<PyAny>>,
 }
@@ -35,6 +40,8 @@ pub(super) struct Pending {
     /// What is needed to make the call again, if that may be asked for.
     pub(super) template: Option<Template>,
     pub(super) generator: Option<Py<PyAny>>,
+    /// Number of the state of the global switches.
+    pub(super) switches: u32,
     /// Whether its scratch memory is to be measured.
     pub(super) measured: bool,
     pub(super) started: bool,
@@ -51,12 +58,15 @@ pub(super) struct Template {
     pub(super) args: Vec<Arg>,
     pub(super) kwargs: Vec<(Py<PyString>, Arg)>,
     pub(super) windows: Vec<Window>,
+    /// The operand of this number is memory that the op overwrites: a repetition gets new one.
+    pub(super) blank: Option<(usize, u64)>,
     pub(super) outputs: Vec<Output>,
 }
 
 /// The host.
 pub(super) struct Torch {
     pub(super) glue: Glue,
+    pub(super) switches: Switches,
     pub(super) slots: Vec<Slot>,
     pub(super) recipes: FxHashMap<u64, Recipe>,
     pub(super) pending: Option<Pending>,
@@ -74,6 +84,7 @@ impl Torch {
     pub(super) fn new(glue: Glue) -> Torch {
         Torch {
             glue,
+            switches: Switches::default(),
             slots: Vec::new(),
             recipes: FxHashMap::default(),
             pending: None,
@@ -128,10 +139,11 @@ impl Torch {
 
     /// Keeps what is needed to make the call again.
     fn remember(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<()> {
-        if let Some(Template { args, kwargs, windows, outputs }) = pending.template.take() {
+        if let Some(Template { args, kwargs, windows, blank, outputs }) = pending.template.take() {
             let (op, state) = (Arc::clone(&pending.op), pending.state.take());
             let grad = self.glue.is_grad_enabled.bind(py).call0()?.is_truthy()?;
-            let recipe = Recipe { op, args, kwargs, windows, outputs, grad, state };
+            let switches = pending.switches;
+            let recipe = Recipe { op, args, kwargs, windows, blank, outputs, grad, switches, state };
             self.recipes.insert(number, recipe);
         }
         Ok(())
@@ -139,21 +151,24 @@ impl Torch {
 
     /// A repetition, into new storages.
     fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
-        let lost =
-            || pyo3::exceptions::PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
+        let lost = || PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
+        self.switches.look(py, &self.glue)?;
         let recipe = self.recipes.get(&run.call).ok_or_else(lost)?;
         let mut tensors = Vec::with_capacity(recipe.windows.len());
         let mut storages = Vec::with_capacity(recipe.windows.len());
-        for (window, block) in recipe.windows.iter().zip(run.reads) {
-            let bytes = self.slots.get(block.storage as usize).and_then(|slot| slot.bytes(py));
-            let Some(bytes) = bytes else {
-                let message = format!("the bytes of an operand of `{}` have gone", run.kind);
-                return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
+        let mut blocks = run.reads.iter();
+        for (number, window) in recipe.windows.iter().enumerate() {
+            let bytes = match recipe.blank {
+                Some((blank, bytes)) if blank == number => self.glue.blank.bind(py).call1((bytes,))?,
+                _ => {
+                    let bytes = operand(py, &mut self.slots, &self.glue, blocks.next(), run.kind)?;
+                    storages.push(bytes.clone());
+                    bytes
+                }
             };
             let (shape, stride) = (PyTuple::new(py, window.shape())?, PyTuple::new(py, window.stride())?);
             let told = (&bytes, &window.dtype, window.offset, shape, stride);
             tensors.push(self.glue.window.bind(py).call1(told)?);
-            storages.push(bytes);
         }
         let args = recipe.args.iter().map(|arg| build(py, arg, &tensors)).collect::<PyResult<Vec<_>>>()?;
         let kwargs = PyDict::new(py);
@@ -163,14 +178,22 @@ impl Torch {
         let (op, outputs) = (Arc::clone(&recipe.op), recipe.outputs.clone());
         let start = self.now();
         let replay = self.glue.replay.bind(py);
-        let result = replay.call1((&op.func, PyTuple::new(py, args)?, kwargs, recipe.grad, &recipe.state))?;
+        let switches = self.switches.other(recipe.switches);
+        let result = replay.call1((
+            &op.func,
+            PyTuple::new(py, args)?,
+            kwargs,
+            recipe.grad,
+            &recipe.state,
+            switches,
+        ))?;
         let time = self.now().saturating_sub(start).max(1);
         drop(tensors);
         let mut made = Vec::new();
         let known = |storage: &Bound<'_, PyAny>| storages.iter().any(|known| known.is(storage));
         distinct_storages(&result, &self.glue, &known, &mut made)?;
         drop(result);
-        let mut fresh = made.into_iter();
+        let mut fresh = made.into_iter().map(|made| made.storage);
         for (output, block) in outputs.iter().zip(run.writes) {
             match *output {
                 Output::Fresh(_) => {
@@ -178,7 +201,7 @@ impl Torch {
                         fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
                     let Some(storage) = storage else {
                         let message = format!("`{}` gave other results when it was called again", run.kind);
-                        return Err(pyo3::exceptions::PyRuntimeError::new_err(message));
+                        return Err(PyRuntimeError::new_err(message));
                     };
                     if block.storage != DISCARDED {
                         self.fill(block.storage, storage)?;
@@ -222,12 +245,40 @@ pub(super) fn size(storage: &Bound<'_, PyAny>) -> PyResult<u64> {
     storage.call_method0(pyo3::intern!(storage.py(), "nbytes"))?.extract()
 }
 
+/// The bytes of an operand of `kind`, which must be those that it had when `kind` first ran.
+fn operand<'py>(
+    py: Python<'py>,
+    slots: &mut [Slot],
+    glue: &Glue,
+    block: Option<&Block>,
+    kind: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut found = block.and_then(|block| Some((slots.get_mut(block.storage as usize)?, *block)));
+    if let Some((slot, block)) = &mut found
+        && slot.has_changed(py, *block, glue)
+    {
+        return Err(PyRuntimeError::new_err(format!(
+            "memfit: what `{kind}` made was evicted and can't be computed again: its input was written to unseen, by \
+             another thread, in a block without dispatch modes, or by native code\nhint: `memfit.torch.pin` what was \
+             computed from it, or the input itself, before it's written to"
+        )));
+    }
+    let bytes = found.and_then(|(slot, _)| slot.bytes(py));
+    bytes.ok_or_else(|| PyRuntimeError::new_err(format!("the bytes of an operand of `{kind}` have gone")))
+}
+
+/// A storage that a call has made, and a tensor over it.
+pub(super) struct Made<'py> {
+    pub(super) storage: Bound<'py, PyAny>,
+    pub(super) tensor: Bound<'py, PyAny>,
+}
+
 /// Appends the storages of the tensors in `result` to `made`, each once, but for what is `known`.
 pub(super) fn distinct_storages<'py>(
     result: &Bound<'py, PyAny>,
     glue: &Glue,
     known: &dyn Fn(&Bound<'py, PyAny>) -> bool,
-    made: &mut Vec<Bound<'py, PyAny>>,
+    made: &mut Vec<Made<'py>>,
 ) -> PyResult<()> {
     let py = result.py();
     if let Ok(tuple) = result.cast::<PyTuple>() {
@@ -241,9 +292,9 @@ pub(super) fn distinct_storages<'py>(
     } else if result.is_instance(glue.tensor.bind(py))? {
         let tracked = result.getattr(glue.on_device.bind(py).cast::<PyString>()?)?.is_truthy()?;
         if tracked && let Ok(storage) = result.call_method0(pyo3::intern!(py, "untyped_storage")) {
-            let again = made.iter().any(|other| other.is(&storage));
+            let again = made.iter().any(|other| other.storage.is(&storage));
             if !again && !known(&storage) {
-                made.push(storage);
+                made.push(Made { storage, tensor: result.clone() });
             }
         }
     }
@@ -280,7 +331,10 @@ impl Host for Torch {
 
     fn is_shared(&mut self, storage: u32) -> bool {
         Python::attach(|py| {
-            let Some(slot) = self.slots.get(storage as usize) else { return false };
+            let Some(slot) = self.slots.get_mut(storage as usize) else { return false };
+            if slot.version.has_moved(py) {
+                return true;
+            }
             if slot.own.is_some() {
                 return false;
             }

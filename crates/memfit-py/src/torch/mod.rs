@@ -18,9 +18,13 @@ mod life;
 mod needs;
 mod operands;
 mod ops;
+mod receive;
 mod steps;
 mod storages;
+mod switches;
+mod unseen;
 mod watched;
+mod writes;
 
 /// Adds the host's parts to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -37,10 +37,32 @@ impl Window {
     pub(super) fn stride(&self) -> &[u64] {
         &self.extents[self.extents.len() / 2..]
     }
+
+    /// Whether it shows each of the `bytes` of its storage, once.
+    pub(super) fn is_whole(&self, py: Python<'_>, bytes: u64) -> PyResult<bool> {
+        let item: u64 = self.dtype.bind(py).getattr(intern!(py, "itemsize"))?.extract()?;
+        let mut extents: Vec<(u64, u64)> = self
+            .stride()
+            .iter()
+            .copied()
+            .zip(self.shape().iter().copied())
+            .filter(|&(_, size)| size != 1)
+            .collect();
+        extents.sort_unstable();
+        let mut elements = 1_u64;
+        for (stride, size) in extents {
+            if stride != elements {
+                return Ok(false);
+            }
+            elements = elements.saturating_mul(size);
+        }
+        Ok(self.offset == 0 && elements.checked_mul(item) == Some(bytes))
+    }
 }
 
 /// A tensor of the tracked device among the arguments.
 pub(super) struct Operand<'py> {
+    pub(super) tensor: Bound<'py, PyAny>,
     pub(super) storage: Bound<'py, PyAny>,
     pub(super) window: Window,
     pub(super) written: bool,
@@ -105,9 +127,6 @@ impl<'py> Walk<'_, 'py> {
         for (name, arg) in kwargs.iter() {
             let name = name.cast_into::<PyString>()?;
             let text = name.to_cow()?;
-            if self.op.generator && text == "generator" && !arg.is_none() {
-                self.found.generator = Some(arg.clone().unbind());
-            }
             self.found.key.extend([NAME, name.hash()?.cast_unsigned() as u64]);
             let arg = self.arg(&arg, self.op.sized.named(&text), self.op.writes.named(&text))?;
             if let Some(arg) = arg {
@@ -152,6 +171,9 @@ impl<'py> Walk<'_, 'py> {
         } else if arg.is_instance(self.glue.tensor.bind(arg.py()))? {
             return self.tensor(arg, written);
         } else {
+            if arg.is_instance(self.glue.generator.bind(arg.py()))? {
+                self.found.generator = Some(arg.clone().unbind());
+            }
             // Dtypes, layouts, devices: few objects that live for ever, or are equal only to themselves.
             let hash = arg.hash().unwrap_or(0);
             key.extend([OBJECT, word(kind.addr()), hash.cast_unsigned() as u64]);
@@ -189,7 +211,7 @@ impl<'py> Walk<'_, 'py> {
         }
         let offset = tensor.call_method0(intern!(py, "storage_offset"))?.extract()?;
         let window = Window { dtype: dtype.unbind(), extents, offset };
-        self.found.operands.push(Operand { storage, window, written });
+        self.found.operands.push(Operand { tensor: tensor.clone(), storage, window, written });
         Ok(self.template.then_some(Arg::Operand(number)))
     }
 

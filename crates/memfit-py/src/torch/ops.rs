@@ -71,8 +71,23 @@ pub(super) struct Op {
     pub(super) norm: Option<Norm>,
     /// Positions of the tensors whose gradient PyTorch computes by another formula where ops are watched.
     pub(super) inexact: Vec<usize>,
-    /// Position of the generator among the names, if one can be given.
-    pub(super) generator: bool,
+    /// Positions of results that native code reads by their addresses, with other ops in between.
+    pub(super) pointed: Vec<usize>,
+    /// When its results depend on the order in which threads happen to work.
+    pub(super) unordered: Unordered,
+    /// Whether what it makes holds whatever was there before, or what others write to it.
+    pub(super) raw: bool,
+    /// Whether it overwrites all that it's given to write to, whatever was there.
+    pub(super) fills: bool,
+}
+
+/// When the results of an op depend on the order in which threads happen to work: then it's not repeated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unordered {
+    Never,
+    /// Where there is more than one.
+    Threads,
+    Always,
 }
 
 impl Op {
@@ -103,7 +118,14 @@ impl Op {
             sized: Marked::new(&told, "sized")?,
             norm: norm.map(|(training, running)| Norm { training, running }),
             inexact: told.get_item("inexact")?.extract()?,
-            generator: told.get_item("generator")?.extract()?,
+            pointed: told.get_item("pointed")?.extract()?,
+            unordered: match told.get_item("unordered")?.extract::<String>()?.as_str() {
+                "never" => Unordered::Never,
+                "threads" => Unordered::Threads,
+                _ => Unordered::Always,
+            },
+            raw: told.get_item("raw")?.extract()?,
+            fills: told.get_item("fills")?.extract()?,
         })
     }
 }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakref, PyWeakrefMethods, PyWeakrefReference};
 
 use super::glue::Glue;
+use super::unseen::Version;
 
 /// Tells a storage of PyTorch's from all that had its address before.
 pub(super) type Token = u64;
@@ -49,6 +50,10 @@ pub(super) struct Slot {
     pub(super) own: Option<Py<PyAny>>,
     /// Whether the owner's storage is hollow now.
     pub(super) hollow: bool,
+    /// Whether the program has written to it unseen.
+    pub(super) version: Version,
+    /// Where the bytes of a source are.
+    pub(super) pointer: Option<usize>,
 }
 
 impl Slot {

@@ -31,7 +31,8 @@ impl Inner {
     ) -> PyResult<()> {
         let mut storages = Vec::new();
         distinct_storages(result, &self.engine.host.glue, &|_| false, &mut storages)?;
-        let addresses = operands.iter().copied().chain(storages.iter().map(|made| made.as_ptr().addr()));
+        let addresses =
+            operands.iter().copied().chain(storages.iter().map(|made| made.storage.as_ptr().addr()));
         let mut tokens = Vec::new();
         let Some(watched) = &mut self.watched else { return Ok(()) };
         for entry in addresses.filter_map(|address| self.entries.get(&address)) {

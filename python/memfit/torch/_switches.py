@@ -1,0 +1,136 @@
+"""Global switches that results depend on: an op that is computed again runs under those of its first run."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+Row = tuple[Callable[[], Any], Callable[[Any], Any]]
+"""How a switch is read, and how it is set."""
+
+_C = torch._C
+# Getter and setter by their names in `torch._C`, arguments before the value. What others take over is first.
+_NAMES: list[tuple[str, str, tuple[Any, ...]]] = [
+    ("_get_fp32_precision_getter", "_set_fp32_precision_setter", (backend, op))
+    for backend, ops in {
+        "generic": ("all",),
+        "mkldnn": ("all", "conv", "matmul", "rnn"),
+        "cuda": ("all", "conv", "matmul", "rnn"),
+    }.items()
+    for op in ops
+] + [
+    (f"_get_{name}", f"_set_{name}", ())
+    for name in (
+        "default_dtype", "mkldnn_enabled", "mkldnn_deterministic", "nnpack_enabled", "qengine",
+        "cpu_allow_fp16_reduced_precision_reduction",
+        "cudnn_enabled", "cudnn_benchmark", "cudnn_deterministic",
+        "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_bf16_reduced_precision_reduction",
+        "cublas_allow_fp16_accumulation", "math_sdp_allow_fp16_bf16_reduction",
+    )
+] + [
+    (f"_get_{name}_enabled", f"_set_sdp_use_{short}", ())
+    for name, short in (
+        ("flash_sdp", "flash"), ("mem_efficient_sdp", "mem_efficient"),
+        ("math_sdp", "math"), ("cudnn_sdp", "cudnn"), ("fa3_sdp", "fa3"), ("fa4_sdp", "fa4"),
+        ("overrideable_sdp", "overrideable"),
+    )
+]  # fmt: skip
+# Set together, or by other names.
+_OTHERS = (
+    "_set_deterministic_algorithms", "_set_deterministic_fill_uninitialized_memory",
+    "_set_default_tensor_type", "_set_float32_matmul_precision", "_set_onednn_allow_tf32",
+    "_set_cudnn_allow_tf32", "_set_cublas_allow_tf32",
+)  # fmt: skip
+
+_flush = False
+
+
+def _bound(getter: str, setter: str, first: tuple[Any, ...]) -> Row | None:
+    """The row of a switch; none where this PyTorch does not know it."""
+    if getter == "_get_default_dtype":
+        get: Any = torch.get_default_dtype
+    else:
+        get = getattr(_C, getter, None)
+    put = getattr(_C, setter, None)
+    if get is None or put is None:
+        return None
+    row = (lambda: get(*first)), (lambda value: put(*first, value))
+    try:
+        row[0]()
+    except RuntimeError:
+        return None
+    return row
+
+
+def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
+    _C._set_deterministic_algorithms(value[0], warn_only=value[1])
+    _C._set_deterministic_fill_uninitialized_memory(value[2])
+
+
+def _deterministic() -> tuple[bool, bool, bool]:
+    return (
+        _C._get_deterministic_algorithms(),
+        _C._get_deterministic_algorithms_warn_only(),
+        _C._get_deterministic_fill_uninitialized_memory(),
+    )
+
+
+def _set_flush(value: bool) -> None:
+    global _flush
+    torch.set_flush_denormal(value)
+    _flush = value
+
+
+def rows(device: str) -> list[Row]:
+    """The switches that matter for ops on `device`."""
+    found = [row for names in _NAMES if _matters(names, device) and (row := _bound(*names)) is not None]
+    get_enabled, set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
+    get_dtype, set_dtype = torch.get_autocast_dtype, torch.set_autocast_dtype
+    return [
+        *found,
+        (_deterministic, _set_deterministic),
+        (torch.get_num_threads, torch.set_num_threads),
+        (lambda: _flush, _set_flush),
+        (lambda: get_enabled(device), lambda value: set_enabled(device, value)),
+        (lambda: get_dtype(device), lambda value: set_dtype(device, value)),
+    ]
+
+
+def _matters(names: tuple[str, str, tuple[Any, ...]], device: str) -> bool:
+    gpu = "cuda" in names[2] or names[0].startswith(("_get_cudnn", "_get_cublas"))
+    return device != "cpu" or not gpu
+
+
+def setters() -> list[str]:
+    """The names in `torch._C` by which switches are set."""
+    names = {setter for _, setter, _ in _NAMES} | {*_OTHERS}
+    return sorted(name for name in names if hasattr(_C, name))
+
+
+def read(rows: list[Row], flush: bool) -> tuple[Any, ...]:
+    """The state of all switches; `flush` is that of the processor."""
+    global _flush
+    _flush = flush
+    return tuple(get() for get, _ in rows)
+
+
+@contextlib.contextmanager
+def under(rows: list[Row], state: tuple[Any, ...] | None) -> Iterator[None]:
+    """Within it the switches are as in `state`; as they were afterwards."""
+    if state is None:
+        yield
+        return
+    before = tuple(get() for get, _ in rows)
+    try:
+        _put(rows, state)
+        yield
+    finally:
+        _put(rows, before)
+
+
+def _put(rows: list[Row], state: tuple[Any, ...]) -> None:
+    # Some follow those above them as long as they were not set themselves.
+    for (get, put), value in zip(rows, state, strict=True):
+        if get() != value:
+            put(value)
