@@ -31,6 +31,7 @@
 
 pub mod alloc;
 mod allowance;
+mod budget;
 mod call;
 mod engine;
 pub mod evict;

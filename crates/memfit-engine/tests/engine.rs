@@ -395,3 +395,40 @@ fn a_step_that_differs_falls_back_without_losing_anything() {
     }
     assert!(diverged > 50, "{diverged}");
 }
+
+#[test]
+fn a_budget_can_change_while_things_run() {
+    let settings =
+        Settings { allocator: "ideal".to_owned(), align: Bytes(1), ..Settings::new(Bytes(8 << 10)) };
+    let mut engine = Engine::new(VirtualHost::default(), settings).unwrap();
+    let mut chain = vec![engine.put(KB, Role::Input).unwrap()];
+    for _ in 0..6 {
+        let reads = [chain[chain.len() - 1]];
+        let call = Call { kind: "f", reads: &reads, outputs: &[Output::Fresh(KB)], ..Call::default() };
+        engine.apply(&call, &mut chain).unwrap();
+    }
+    assert_eq!(engine.stats().used, Bytes(7 << 10));
+    engine.set_budget(Bytes(3 << 10)).unwrap();
+    assert!(engine.stats().used <= Bytes(3 << 10));
+    assert_eq!(engine.stats().peak, Bytes(7 << 10));
+    engine.reset_peak();
+    for &tensor in chain.iter().rev() {
+        engine.get(tensor).unwrap();
+    }
+    assert!(engine.stats().peak <= Bytes(3 << 10) && engine.stats().recomputes > 0);
+    engine.pin(chain[6]).unwrap();
+    let Err(Fault::NoRoom(told)) = engine.set_budget(Bytes(1 << 10)) else { panic!("two can't go") };
+    assert_eq!((told.budget, told.enough), (Bytes(1 << 10), Bytes(2 << 10)));
+    assert_eq!(engine.settings().budget, Bytes(3 << 10));
+    engine.set_budget(Bytes(8 << 10)).unwrap();
+    for &tensor in &chain {
+        engine.restore(tensor).unwrap();
+    }
+    assert_eq!(engine.stats().used, Bytes(7 << 10));
+}
+
+#[test]
+fn an_arena_with_addresses_keeps_its_size() {
+    let mut engine = engine(4);
+    assert!(matches!(engine.set_budget(Bytes(1 << 20)), Err(Fault::BadCall(_))));
+}

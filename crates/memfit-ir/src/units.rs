@@ -74,6 +74,8 @@ const BINARY: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 
 const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
 
+const SHORT: [(&str, u64); 4] = [("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)];
+
 impl fmt::Display for Bytes {
     /// Three significant digits in binary units, exact below 1 KiB: `1.62 GiB`, `512 B`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,7 +106,8 @@ pub struct BadSize(pub String);
 impl FromStr for Bytes {
     type Err = BadSize;
 
-    /// Reads `8GiB`, `1.5 GB`, `4096`, `4096 B`; units in any case, fractions rounded down to a byte.
+    /// Reads `8GiB`, `8G`, `1.5 GB`, `4096`, `4096 B`; units in any case, fractions rounded down to a byte. A unit of one
+    /// letter is binary, as in most tools that count memory.
     fn from_str(text: &str) -> Result<Bytes, BadSize> {
         let bad = || BadSize(text.to_owned());
         let trimmed = text.trim();
@@ -116,6 +119,7 @@ impl FromStr for Bytes {
             BINARY
                 .iter()
                 .chain(&DECIMAL)
+                .chain(&SHORT)
                 .find(|(name, _)| name.eq_ignore_ascii_case(unit))
                 .map(|&(_, one)| one)
                 .ok_or_else(bad)?
@@ -197,9 +201,16 @@ mod tests {
 
     #[test]
     fn sizes_read_and_print() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("8GiB", 8 << 30), ("1.5 KB", 1500), ("2mib", 2 << 20), ("7 B", 7)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("8GiB", 8 << 30),
+            ("1.5 KB", 1500),
+            ("2mib", 2 << 20),
+            ("7 B", 7),
+            ("8G", 8 << 30),
+            ("1.5k", 1536),
+        ] {
             assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
         }
         for text in ["", "GiB", "-1", "1e3", "1.5.2", "8 GiBs", "99999999999 TiB", "NaN", "inf", "½ MiB"] {

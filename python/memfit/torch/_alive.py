@@ -35,7 +35,7 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
     """
     found: dict[int, torch.UntypedStorage] = {}
     for tensor in _tensors():
-        with contextlib.suppress(RuntimeError, NotImplementedError):
+        with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):
             # A wrapper has no bytes; what it wraps is known by itself.
             if _glue.is_wrapper(tensor) or tensor.device.type != device.type:
                 continue
@@ -58,7 +58,7 @@ def _tensors() -> Iterator[torch.Tensor]:
     nodes: list[Any] = []
     for tensor in _tensors_of_python():
         yield tensor
-        with contextlib.suppress(RuntimeError, NotImplementedError):
+        with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):
             if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
                 yield tensor.grad
             if tensor.grad_fn is not None:

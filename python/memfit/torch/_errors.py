@@ -1,6 +1,11 @@
 """Errors of the PyTorch face, and sizes."""
 
+import math
+import os
+from pathlib import Path
 from typing import Any
+
+import torch
 
 import memfit
 from memfit import _memfit
@@ -30,9 +35,41 @@ def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
     return error
 
 
-def parse_bytes(size: int | str) -> int:
-    """Bytes of a number, or of a size such as `"8GiB"`, `"500 MB"`."""
-    count = _memfit.parse_bytes(size) if isinstance(size, str) else size
+def parse_bytes(size: int | float | str, device: torch.device | None = None) -> int:
+    """Bytes of a number, a size such as `"8GiB"`, or a share of the device's memory, `"80%"`."""
+    count: Any = size
+    if isinstance(size, str):
+        share = _share(size)
+        count = _memfit.parse_bytes(size) if share is None else int(share * _memory(device))
+    elif isinstance(size, float) and math.isfinite(size):
+        count = int(size)
     if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
-        raise memfit.UsageError(f"`{size}` is not a size", hint="write bytes, or `8GiB`")
+        hint = "write bytes, `8GiB`, or `80%` of the device's memory"
+        raise memfit.UsageError(f"`{size}` is not a size", hint=hint)
     return count
+
+
+def _share(size: str) -> float | None:
+    text = size.strip()
+    if not text.endswith("%"):
+        return None
+    try:
+        share = float(text[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise memfit.UsageError(f"`{size}` is not a size", hint="a share is above `0%` and at most `100%`")
+    return share
+
+
+def _memory(device: torch.device | None) -> int:
+    """Bytes of the device's memory; for the CPU those that this process may have."""
+    cuda = torch.cuda.is_available() if device is None else device.type == "cuda"
+    if cuda:
+        return torch.cuda.get_device_properties(device).total_memory
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = Path(limit).read_text().strip() if Path(limit).is_file() else ""
+        if text.isdigit():
+            machine = min(machine, int(text))
+    return machine

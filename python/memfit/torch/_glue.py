@@ -2,6 +2,7 @@
 the bytes of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit import _memfit
-from memfit.torch import _convolution, _recurrent, _sizes, _switches
+from memfit.torch import _convolution, _cuda, _parts, _recurrent, _sizes, _switches
 from memfit.torch._errors import budget_error
 from memfit.torch._order import unordered
 
@@ -34,10 +35,22 @@ EVICTED = (
 )
 
 
+read_by_native: list[torch.dtype] = []
+"""Set by `track`: dtypes of small tensors that native code reads by their addresses: lengths, offsets, the
+states of generators. It does so on the CPU alone.
+"""
+
+
+side_stream: Callable[[], bool] | None = None
+"""Set by `track`, where there are streams: whether ops run on another one than the device's own."""
+
+
 def track(device: torch.device) -> None:
     """Storages of `device` are what the budget is for."""
-    global on_device, state_bytes, _device, _rows
+    global on_device, state_bytes, side_stream, _device, _rows
     on_device, _device, _rows = f"is_{device.type}", device, _switches.rows(device.type)
+    side_stream = _cuda.is_on_side_stream if device.type == "cuda" else None
+    read_by_native[:] = [torch.int64, torch.int32, torch.uint8] if device.type == "cpu" else []
     state_bytes = _generator(None).get_state().nbytes
 
 
@@ -78,6 +91,10 @@ _FILLS_OUT = (
 )  # fmt: skip
 
 
+# Ops whose results are of tensors, though they have a storage.
+_PARTS = re.compile("nested|quanti|sparse")
+
+
 def describe(func: Any) -> dict[str, Any]:
     """How `func` treats its arguments and whether it may be called again."""
     schema, tags, namespace = func._schema, func.tags, func.namespace
@@ -97,7 +114,9 @@ def describe(func: Any) -> dict[str, Any]:
         "name": f"{namespace}.{func.__name__}" if hasattr(func, "__name__") else str(func),
         "way": _way(func, base, any(written)),
         "effect": _effect(func, base, namespace, tags),
-        "foreign": collective,
+        # Another stream goes on with the tensor that `record_stream` names.
+        "foreign": collective or base == "record_stream",
+        "parts": _PARTS.search(base) is not None,
         "volatile": namespace not in _KNOWN_NAMESPACES and any(written),
         "makes": len(schema.returns) > 0,
         "by_data": schema.name in _sizes.BY_DATA,
@@ -136,9 +155,13 @@ def _marked(schema: Any, marks: list[bool]) -> tuple[list[bool], list[str]]:
 
 
 def _way(func: Any, base: str, writes: bool) -> str:
+    if _is_in_python(func):
+        return "transparent"
+    if "nested" in base:
+        return "compute"  # Views as well: their sizes are tensors, which kernels read.
     if torch.Tag.inplace_view in func.tags or base.startswith(_RESIZE):
         return "resize" if base.startswith(_RESIZE) else "metadata"
-    if func.namespace == "prim" or base == "record_stream":
+    if func.namespace == "prim":
         return "metadata"
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         # Seen in inference mode alone; `reshape` and the like may copy.
@@ -148,6 +171,26 @@ def _way(func: Any, base: str, writes: bool) -> str:
     return "metadata" if returns and views and not writes else "compute"
 
 
+def _is_in_python(func: Any) -> bool:
+    """Whether the kernel for the tracked device is a function of Python's: its own ops are seen."""
+    namespace, name = func.name().split("::")
+    if namespace in _KNOWN_NAMESPACES or "c10d" in namespace:
+        return False
+    kernels = torch.library._impls
+    return any(f"{namespace}/{name}/{key}" in kernels for key in (_backend(), "CompositeExplicitAutograd"))
+
+
+def _backend() -> str:
+    return "CPU" if on_device == "is_cpu" else "CUDA"
+
+
+def call_within(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Calls an op whose kernel is a function of Python's, with `mode` active in it."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _backend()))
+    with mode:
+        return func.redispatch(keys, *args, **(kwargs or {}))
+
+
 def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
     if "c10d" in namespace:
         return "collective"
@@ -155,12 +198,16 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
         return "once"
     if base.lstrip("_").startswith(_RAW):
         return "once"  # Extensions fill it by its address, and so do collectives.
+    if _PARTS.search(base) or base == "record_stream":
+        return "once"
     if torch.Tag.maybe_aliasing_or_mutating in tags or torch.Tag.data_dependent_output in tags:
         return "once"
     if on_device != "is_cpu":
         bitwise = getattr(torch.Tag, "nondeterministic_bitwise", None)
-        if bitwise in tags:
+        if bitwise in tags or _cuda.is_chosen_anew(base):
             return "once"
+        if torch.Tag.nondeterministic_seeded in tags and torch.cuda.device_count() > 1:
+            return "once"  # Which device's generator it draws from is not seen.
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
 
 
@@ -295,23 +342,23 @@ def storages(value: Any) -> Iterator[torch.UntypedStorage]:
             yield tensor.untyped_storage()
 
 
-_COMPRESSED = {
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
+quantized = _parts.QUANTIZED
+"""Dtypes of tensors whose bytes do not say what they are."""
 
 
 def parts(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
     """The storages on the tracked device that a tensor is made of which is more than a window on one."""
-    if tensor.layout == torch.sparse_coo:
-        found = [tensor._indices(), tensor._values()]
-    elif tensor.layout in _COMPRESSED:
-        found = [getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]]
-    else:
-        return []  # Of other layouts the bytes are out of reach.
-    return [part.untyped_storage() for part in found if getattr(part, on_device)]
+    return [part.untyped_storage() for part in _parts.inside(tensor) if getattr(part, on_device)]
+
+
+def storages_of(owner: torch.Tensor | torch.UntypedStorage) -> list[torch.UntypedStorage]:
+    """The storages behind a tensor or a storage; none where there are none yet, as of a lazy parameter."""
+    if isinstance(owner, torch.UntypedStorage):
+        return [owner]
+    try:
+        return list(storages(owner))
+    except (RuntimeError, NotImplementedError, ValueError):
+        return []
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:
@@ -324,20 +371,30 @@ def measure(func: Any, args: Any, kwargs: Any, on: str | None = None) -> tuple[A
 
     `on` is the attribute of another device than the tracked one. `None` where nobody can count.
     """
-    on = on or on_device
+    result, peak, used = _measure(func, args, kwargs, on or on_device)
+    return result, None if peak is None else max(0, peak - max(used, 0))
+
+
+def measure_peak(func: Any, args: Any) -> tuple[Any, int | None]:
+    """As `measure`, with the bytes of what is made."""
+    return _measure(func, args, None, on_device)[:2]
+
+
+def _measure(func: Any, args: Any, kwargs: Any, on: str) -> tuple[Any, int | None, int]:
+    """The result, the most bytes at a time beyond those of before, and those at the end."""
     if on == "is_cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         result = func(*args, **(kwargs or {}))
-        return result, max(0, torch.cuda.max_memory_allocated() - max(before, torch.cuda.memory_allocated()))
+        return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
     if on != "is_cpu" or not COUNTED:
-        return func(*args, **(kwargs or {})), None
+        return func(*args, **(kwargs or {})), None, 0
     before, outer = _memfit.allocator_begin(True)
     try:
         result = func(*args, **(kwargs or {}))
     finally:
         after, peak = _memfit.allocator_end(True, outer)
-    return result, peak - max(before, after)
+    return result, peak - before, after - before
 
 
 def _can_count() -> bool:
@@ -379,6 +436,22 @@ def evict(storage: torch.UntypedStorage) -> None:
 def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
     """The bytes of `source` become those of `storage`; its guard goes."""
     storage._swap_data_ptr_(source)
+
+
+def copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """A storage with the same bytes."""
+    with torch._C._DisableTorchDispatch():
+        return _bytes(storage).clone().untyped_storage()
+
+
+def is_same(one: torch.UntypedStorage, other: torch.UntypedStorage) -> bool:
+    """Whether two storages have the same bytes."""
+    with torch._C._DisableTorchDispatch():
+        return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+    return window(storage, torch.uint8, 0, (storage.nbytes(),), (1,))
 
 
 def window(

@@ -16,7 +16,6 @@ import functools
 import gc
 import os
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
-from memfit.torch import _glue, _switches
+from memfit.torch import _compiled, _cuda, _glue, _modes, _reads
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._slow import Pace
@@ -37,17 +36,36 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Mode(TorchDispatchMode):
-    """Hands every op to the engine."""
+    """Hands every op to the engine.
+
+    It lies below all other modes, whichever came first: what they make of an op is what runs. So a mode whose
+    block ends, and which takes the uppermost off the stack, takes itself.
+    """
 
     def __init__(self, native: Any) -> None:
         super().__init__()
         self.__torch_dispatch__ = MethodType(native.dispatch, self)
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code runs as it does without a budget: what it does inside is not for a mode to see."""
+        return True
+
+    def begin(self) -> None:
+        """From here on all ops of this thread are seen."""
+        _modes.push_modes([*_modes.pop_modes(), self])
+
+    def end(self) -> None:
+        """Undoes `begin`, wherever the mode is now."""
+        others = _modes.pop_modes()
+        _modes.push_modes([other for other in others if other is not self])
+
 
 class Budget:
     """A budget for the ops of one thread: a context manager, and a decorator.
 
-    `budget` is a number of bytes or a size such as `"8GiB"`; it's the most bytes that tensors on `device` (by
+    `budget` is a number of bytes, a size such as `"8GiB"`, or a share of the device's memory such as
+    `"80%"`; it's the most bytes that tensors on `device` (by
     default CUDA, where there is one, or else the CPU) have at any moment, those that are there already
     included. `BudgetError` says what is the least where that is impossible.
 
@@ -57,23 +75,43 @@ class Budget:
 
     def __init__(
         self,
-        budget: int | str,
+        budget: int | float | str,
         *,
         device: str | torch.device | None = None,
         evictor: str = "best",
         evict_all: bool = False,
         exact: bool = True,
     ) -> None:
-        self.budget = parse_bytes(budget)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
         self._native: Any = None
+        self._bytes = parse_bytes(budget, self.device)
+        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
         self._mode: _Mode | None = None
         self._ranks: Any = None
         self._hooks: list[Any] = []
         self._previous: Any = None
         self._busy = self._late = False
         self._last: dict[str, int] | None = None
+
+    @property
+    def budget(self) -> int:
+        """The most bytes. Set while the budget is active, it holds from there on.
+
+        A smaller one evicts at once what has to go; `BudgetError` says what can't, and leaves the old one.
+        """
+        return self._bytes
+
+    @budget.setter
+    def budget(self, budget: int | float | str) -> None:
+        size = parse_bytes(budget, self.device)
+        if self._native is not None:
+            if is_distributed():
+                raise RuntimeError(
+                    "a budget that ranks have agreed on can't be changed\nhint: `disable()`, then `enable`"
+                )
+            with torch._C._DisableTorchDispatch():
+                self._native.set_budget(size)
+        self._bytes = size
 
     def __enter__(self) -> "Budget":
         _check_free()
@@ -92,14 +130,14 @@ class Budget:
         if is_distributed():
             from memfit.torch import distributed
 
-            self.budget = distributed.agree(self.budget)
+            self._bytes = distributed.agree(self._bytes)
         _glue.track(self.device)
         align = 512 if self.device.type == "cuda" else 1
         # What is known of ops depends on the device, and on whether there are other ranks.
         global _known_for
-        here = (self.device.type, is_distributed())
+        here = (self.device.type, is_distributed(), *_cuda.switches())
         afresh, _known_for = here != _known_for, here
-        native = _memfit.Eager(_glue, self.budget, align=align, afresh=afresh, **self._options)
+        native = _memfit.Eager(_glue, self._bytes, align=align, afresh=afresh, **self._options)
         for storage in live_storages(self.device):
             native.adopt(storage)
         self._native, self._pace = native, Pace()
@@ -118,8 +156,9 @@ class Budget:
         global _active
         _check_free()
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
-        _patch()
-        self._mode.__enter__()
+        _reads.patch(_before_read, self._native.switched)
+        _compiled.watch(_here)
+        self._mode.begin()
         self._listen()
 
     def __exit__(self, *raised: Any) -> None:
@@ -173,8 +212,8 @@ class Budget:
         self._busy = True
         mode, self._mode, _active = self._mode, None, None
         if mode is not None:
-            mode.__exit__(None, None, None)
-        _unpatch()
+            mode.end()
+        _reads.unpatch()
         self._late |= self._native.take_interrupt()
 
     def _close(self) -> None:
@@ -241,11 +280,11 @@ def _check_free() -> None:
 
 
 _active: Budget | None = None
-_known_for: tuple[str, bool] | None = None
+_known_for: tuple[Any, ...] | None = None
 _forks: weakref.WeakSet[Budget] = weakref.WeakSet()
 
 
-def enable(budget: int | str, **options: Any) -> Budget:
+def enable(budget: int | float | str, **options: Any) -> Budget:
     """Puts the ops of this thread under `budget` from here on; as `with` block, to its end. See `Budget`."""
     return _Enabled(budget, **options)
 
@@ -253,7 +292,7 @@ def enable(budget: int | str, **options: Any) -> Budget:
 class _Enabled(Budget):
     """Entered when it's made; `with` only says where it ends."""
 
-    def __init__(self, budget: int | str, **options: Any) -> None:
+    def __init__(self, budget: int | float | str, **options: Any) -> None:
         super().__init__(budget, **options)
         super().__enter__()
 
@@ -315,81 +354,23 @@ def _by_hand(decision: str, tensor: torch.Tensor | torch.UntypedStorage) -> Any:
         return getattr(_active._native, decision)(storage)
 
 
-# What reads bytes without an op: it gets them, and the storage stays where it is from then on.
-_EXPORTS = ("numpy", "__array__", "__dlpack__", "data_ptr", "share_memory_", "storage", "const_data_ptr")
-# What copies bytes without an op.
-_COPIES = ("tolist", "__deepcopy__", "__reduce_ex__", "__repr__")
-# What hands out, moves or writes the bytes of a storage.
-_STORAGE_EXPORTS = (
-    "data_ptr", "resize_", "byteswap", "share_memory_", "_share_filename_cpu_", "_share_fd_cpu_",
-    "_share_cuda_", "_set_from_file",
-)  # fmt: skip
-_FUNCTION_EXPORTS = ("to_dlpack", "_to_dlpack", "_to_dlpack_versioned")
-_originals: list[tuple[Any, str, Any]] = []
+def _here() -> Budget | None:
+    """The budget that ops of this thread are under."""
+    budget = _active
+    if budget is None or budget._native is None or not _modes.is_on(budget._mode):
+        return None
+    return budget
 
 
-def _patch() -> None:
-    for name in (*_EXPORTS, *_COPIES):
-        original = getattr(torch.Tensor, name, None)
-        if original is not None:
-            _replace(torch.Tensor, name, _guarded(original, "expose" if name in _EXPORTS else "restore"))
-    for name in _STORAGE_EXPORTS:
-        original = getattr(torch.UntypedStorage, name, None)
-        if original is not None:
-            _replace(torch.UntypedStorage, name, _guarded(original, "expose"))
-    for owner in (torch._C, torch.utils.dlpack, torch):
-        for name in _FUNCTION_EXPORTS:
-            if hasattr(owner, name):
-                _replace(owner, name, _guarded(getattr(owner, name), "expose"))
-    for name in _switches.setters():
-        _replace(torch._C, name, _noted(getattr(torch._C, name)))
-
-
-def _replace(owner: Any, name: str, by: Any) -> None:
-    _originals.append((owner, name, owner.__dict__.get(name)))
-    setattr(owner, name, by)
-
-
-def _unpatch() -> None:
-    for owner, name, original in reversed(_originals):
-        if original is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, original)
-    _originals.clear()
-
-
-def _noted(setter: Any) -> Any:
-    """As `setter`; the engine is told that a global switch may be another one now."""
-
-    @functools.wraps(setter)
-    def put(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return setter(*args, **kwargs)
-        finally:
-            native = _active._native if _active is not None else None
-            if native is not None:
-                native.switched()
-
-    return put
-
-
-def _guarded(original: Any, decision: str) -> Any:
-    @functools.wraps(original)
-    def method(self: torch.Tensor | torch.UntypedStorage, *args: Any, **kwargs: Any) -> Any:
-        budget = _active
-        if (
-            budget is not None
-            and budget._thread == threading.get_ident()
-            and self.device.type == budget.device.type
-        ):
-            # To write a file is no reason to keep what will be read from a storage.
-            saved = sys._getframe(1).f_globals.get("__name__") == "torch.serialization"
-            with contextlib.suppress(NotImplementedError):  # Raised where there is no storage.
-                _by_hand("restore" if saved else decision, self)
-        return original(self, *args, **kwargs)
-
-    return method
+def _before_read(decision: str, owner: torch.Tensor | torch.UntypedStorage) -> None:
+    """Something reads a tensor, or a storage, without an op. Other threads are told by the read itself."""
+    budget = _active
+    if budget is None or budget._native is None or budget._thread != threading.get_ident():
+        return
+    with torch._C._DisableTorchDispatch():
+        for storage in _glue.storages_of(owner):
+            if storage.device.type == budget.device.type:
+                getattr(budget._native, decision)(storage)
 
 
 @contextlib.contextmanager
@@ -426,7 +407,8 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for state in optimizer.state.values():
             for value in state.values() if isinstance(state, dict) else ():
                 if type(value) is torch.Tensor:
-                    settle(value.untyped_storage())
+                    for storage in _glue.storages_of(value):
+                        settle(storage)
     budget._step_ends()
 
 

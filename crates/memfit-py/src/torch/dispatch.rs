@@ -15,6 +15,7 @@ use super::host::{Pending, Template, Torch, size};
 use super::life::Look;
 use super::operands::{Arg, Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Shape, Unordered, Way};
+use super::parts::unknown;
 use super::steps::Steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
@@ -31,6 +32,10 @@ pub(super) struct Entry {
     pub(super) by: Option<Arc<Op>>,
     /// Whether no op has overwritten all of it since it was made without content: somebody else may fill it.
     pub(super) raw: bool,
+    /// Whether its memory belongs to somebody outside.
+    pub(super) outside: bool,
+    /// What recipes read in its place.
+    pub(super) copy: Option<TensorId>,
 }
 
 /// Scratch memory below this is not worth measuring.
@@ -86,13 +91,13 @@ impl Inner {
         })
     }
 
-    /// Calls `func` under the budget.
+    /// Calls `func` under the budget; `None` if its own ops are to be seen instead.
     pub(super) fn dispatch<'py>(
         &mut self,
         func: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = func.py();
         self.count += 1;
         self.settle_versions(py);
@@ -103,14 +108,19 @@ impl Inner {
             self.cut_past(py)?;
         }
         let op = self.ops.op(func, &self.engine.host.glue)?;
-        if op.way == Way::Metadata {
-            let result = func.call(args.clone(), kwargs)?;
-            if op.writes.at(0)
-                && let Ok(storage) = args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
-            {
-                self.reshaped(&storage);
+        match op.way {
+            Way::Metadata => {
+                let result = func.call(args.clone(), kwargs)?;
+                if op.writes.at(0)
+                    && let Ok(storage) =
+                        args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
+                {
+                    self.reshaped(&storage);
+                }
+                return Ok(Some(result));
             }
-            return Ok(result);
+            Way::Transparent => return Ok(None),
+            Way::Resize | Way::Compute => {}
         }
         if self.exact && !op.inexact.is_empty() {
             self.engine.host.glue.check_gradient(&op, args)?;
@@ -120,16 +130,24 @@ impl Inner {
         let mut walk = Walk { glue, op: &op, found: Found::default(), template: repeatable, complex };
         let positional = walk.args(args)?;
         let named = kwargs.map(|kwargs| walk.kwargs(kwargs)).transpose()?.unwrap_or_default();
-        let found = walk.found;
+        let mut found = walk.found;
+        let aside = self.engine.host.glue.is_on_side_stream(py)?;
+        found.foreign |= aside;
         self.complex |= found.complex;
-        if op.way == Way::Resize || op.foreign || found.opaque {
+        if op.way == Way::Resize || op.foreign || aside {
             self.hold(py, &found.operands, op.way == Way::Resize)?;
         }
+        self.hold_parts(py, &found.parts)?;
+        let opaque = found.opaque || op.parts;
         let call = Ready { op, args, kwargs, found, positional, named };
-        self.run(py, call)
+        let result = self.run(py, call)?;
+        if opaque {
+            self.hold_parts_of(&result)?;
+        }
+        Ok(Some(result))
     }
 
-    /// Before an op that other threads go on with, or that has tensors which can't be tracked: its operands stay.
+    /// Before an op that other threads go on with, or that gives a storage another size: its operands stay.
     fn hold(&mut self, py: Python<'_>, operands: &[Operand<'_>], exposed: bool) -> PyResult<()> {
         for operand in operands {
             let tensor = self.source(&operand.storage)?;
@@ -160,7 +178,8 @@ impl Inner {
         let switches = host.switches.look(py, &host.glue)?;
         found.key.push(host.switches.key);
         let own = self.effect(&op);
-        let mut exposed = found.foreign || found.opaque;
+        let foreign = found.foreign || found.opaque;
+        let mut exposed = foreign;
         let mut reads = std::mem::take(&mut self.reads);
         reads.clear();
         for operand in &found.operands {
@@ -178,18 +197,31 @@ impl Inner {
         let first_statistic = found.operands.len() - statistics;
         // They are overwritten behind the engine's back: what was computed from them is brought back before.
         self.hold(py, &found.operands[first_statistic..], true)?;
-        let shape = match op.makes {
+        let shape = match op.makes && !found.opaque {
             true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
             false => None,
         };
-        let mut known =
-            shape.map(|shape| self.ops.table[shape as usize].clone()).unwrap_or_else(Shape::nothing);
+        let mut known = match shape {
+            Some(shape) => self.ops.table[shape as usize].clone(),
+            None if op.makes => unknown(&found)?,
+            None => Shape::nothing(),
+        };
         let by_data = (op.by_data || found.opaque) && known.fresh.is_none();
         if by_data {
             self.by_data(&mut known, &op, &reads, args, kwargs)?;
         }
         let known = known;
         let sizes = known.fresh.as_deref();
+        let repeatable = matches!(own, Effect::Pure | Effect::Seeded) && op.way == Way::Compute;
+        if let Some(sizes) = sizes
+            && exposed
+            && !foreign
+            && repeatable
+        {
+            let (operands, made) = (&found.operands[..first_statistic], sizes.iter().sum());
+            exposed = !self.read_copies(py, operands, &mut reads, made)?;
+        }
+        let copied = !exposed;
         let effect = match own {
             Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => own,
             Effect::Collective => Effect::Collective,
@@ -229,7 +261,7 @@ impl Inner {
         let windows = operands.map(|operand| operand.window).collect();
         let mut template =
             Some(Template { args: positional, kwargs: named, windows, blank, outputs: outputs.clone() });
-        let measured = known.guessed && known.workspace > MEASURED;
+        let measured = shape.is_some() && known.guessed && known.workspace > MEASURED;
         self.engine.host.pending = Some(Pending {
             op: Arc::clone(&op),
             args: args.clone().unbind(),
@@ -327,8 +359,11 @@ impl Inner {
         }
         if again || later {
             for &address in &addresses[..first_statistic] {
-                self.outlive(py, address);
+                if !(copied && self.is_copied(address)) {
+                    self.outlive(py, address);
+                }
             }
+            self.keep_read(&result)?;
         } else if op.volatile {
             for &at in &written {
                 if let Some(entry) = self.entries.get_mut(&addresses[at]) {
@@ -432,13 +467,16 @@ impl Inner {
         let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
         let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
         let pointer = self.engine.host.glue.pointer_of(storage);
-        let foreign = bytes > 0 && !resizable;
-        let exposed = exposed || foreign || self.is_alias(pointer, bytes);
+        let outside = bytes > 0 && !resizable;
+        let exposed = exposed || outside || self.is_alias(pointer, bytes);
         self.enter(storage, tensor, bytes, exposed, None)?;
         if let Some(block) = self.engine.block_of(tensor) {
             self.engine.host.slot(block.storage).pointer = pointer;
         }
-        if foreign {
+        if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
+            entry.outside = outside;
+        }
+        if outside {
             self.expose_aliases(storage, bytes, self.token)?;
         }
         Ok(tensor)
@@ -458,10 +496,9 @@ impl Inner {
         if let Some(block) = self.engine.block_of(tensor) {
             *self.engine.host.slot(block.storage) = Slot { owner, ..Slot::default() };
         }
-        self.entries.insert(
-            storage.as_ptr().addr(),
-            Entry { tensor, token: self.token, bytes, exposed, by: by.cloned(), raw: false },
-        );
+        let (token, by) = (self.token, by.cloned());
+        let entry = Entry { tensor, token, bytes, exposed, raw: false, outside: false, copy: None, by };
+        self.entries.insert(storage.as_ptr().addr(), entry);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
-use memfit::ir::{Bytes, Nanos};
+use memfit::ir::{Bytes, Nanos, Role};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -14,6 +14,7 @@ use super::dispatch::Inner;
 use super::glue::Glue;
 use super::ops::Learnt;
 use super::steps::Planning;
+use super::storages::Slot;
 use super::watched::Watched;
 
 thread_local! {
@@ -34,6 +35,10 @@ pub(super) struct Eager {
     inner: Mutex<Option<Inner>>,
     /// The thread that is within, as [`here`].
     within: AtomicUsize,
+    /// Storages whose bytes an op has handed out while it ran.
+    handed_out: Mutex<Vec<Py<PyAny>>>,
+    /// Calls an op whose kernel is a function of Python's.
+    call_within: Py<PyAny>,
     /// What plain tensors have in the place of a way of their own.
     no_dispatch: Py<PyAny>,
     fake: Py<PyAny>,
@@ -66,12 +71,29 @@ impl Within<'_> {
 }
 
 impl Eager {
+    /// Whether this thread is in an op that the engine runs: then what the op reads is there.
+    fn is_within(&self) -> bool {
+        self.within.load(Ordering::Relaxed) == here()
+    }
+
+    /// After an op: the bytes that were handed out while it ran stay, and what reads them does.
+    fn expose_handed_out(&self, py: Python<'_>) -> PyResult<()> {
+        let handed_out = {
+            let mut storages = self.handed_out.lock().unwrap_or_else(PoisonError::into_inner);
+            if storages.is_empty() {
+                return Ok(());
+            }
+            std::mem::take(&mut *storages)
+        };
+        handed_out.iter().try_for_each(|storage| self.expose(storage.bind(py)))
+    }
+
     fn enter(&self, py: Python<'_>) -> PyResult<Within<'_>> {
         let guard = match self.inner.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                if self.within.load(Ordering::Relaxed) == here() {
+                if self.is_within() {
                     return Err(PyRuntimeError::new_err("memfit was called by an op that it is running"));
                 }
                 self.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
@@ -113,6 +135,8 @@ impl Eager {
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
+            handed_out: Mutex::default(),
+            call_within: glue.getattr("call_within")?.unbind(),
             no_dispatch: glue.getattr("tensor")?.getattr("__torch_dispatch__")?.unbind(),
             fake: glue.getattr("fake")?.unbind(),
             interrupted: AtomicBool::new(false),
@@ -122,10 +146,10 @@ impl Eager {
     }
 
     /// As `TorchDispatchMode.__torch_dispatch__`, for a method of a mode.
-    #[pyo3(signature = (_mode, func, types, args, kwargs = None))]
+    #[pyo3(signature = (mode, func, types, args, kwargs = None))]
     fn dispatch<'py>(
         &self,
-        _mode: &Bound<'py, PyAny>,
+        mode: &Bound<'py, PyAny>,
         func: &Bound<'py, PyAny>,
         types: &Bound<'py, PyTuple>,
         args: &Bound<'py, PyTuple>,
@@ -145,11 +169,15 @@ impl Eager {
         if self.forked.load(Ordering::Relaxed) {
             return func.call(args.clone(), kwargs);
         }
-        let result = self.enter(py)?.inner()?.dispatch(func, args, kwargs);
+        let mut result = self.enter(py)?.inner()?.dispatch(func, args, kwargs);
+        self.expose_handed_out(py)?;
+        if let Ok(None) = result {
+            result = self.call_within.bind(py).call1((mode, func, args, kwargs)).map(Some);
+        }
         if self.take_interrupt() {
             return Err(PyKeyboardInterrupt::new_err(()));
         }
-        result
+        result.map(|result| result.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// Whether an interrupt came while bytes were being moved: then it waits for the end of that.
@@ -209,6 +237,9 @@ impl Eager {
 
     /// Brings a storage back.
     fn restore(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.is_within() {
+            return Ok(());
+        }
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
@@ -218,6 +249,11 @@ impl Eager {
 
     /// Brings a storage back for good: somebody outside gets its address, and may write to it.
     fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.is_within() {
+            let mut handed_out = self.handed_out.lock().unwrap_or_else(PoisonError::into_inner);
+            handed_out.push(storage.clone().unbind());
+            return Ok(());
+        }
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
@@ -349,6 +385,34 @@ impl Eager {
     /// Why there are bytes that can't go, the most bytes first: why, bytes, storages.
     fn kept(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
         Ok(self.enter(py)?.inner()?.kept())
+    }
+
+    /// Makes room for `bytes` that come about out of sight. If there is less, all that can go has gone.
+    fn make_room(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let room = inner.again(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
+        if let Some(block) = inner.engine.block_of(room) {
+            *inner.engine.host.slot(block.storage) = Slot::default();
+        }
+        inner.engine.del(room).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Something out of sight is about to write to a storage: what is computed from it is brought back, if it is held.
+    fn overwrite(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let tensor = inner.source(storage)?;
+        inner.again(py, |engine| engine.restore(tensor))?;
+        inner.written_once(py, "compiled code", &[storage.as_ptr().addr()])
+    }
+
+    /// The budget is `budget` bytes from now on.
+    fn set_budget(&self, py: Python<'_>, budget: u64) -> PyResult<()> {
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        inner.again(py, |engine| engine.set_budget(Bytes(budget)))
     }
 
     /// What has been done so far.

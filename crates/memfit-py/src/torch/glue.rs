@@ -50,6 +50,18 @@ pub(super) struct Glue {
     pub(super) measure: Py<PyAny>,
     /// Makes the error for a budget that is too small.
     pub(super) no_room: Py<PyAny>,
+    /// `parts(tensor)`: the storages of a tensor that is more than a window on one.
+    parts: Py<PyAny>,
+    /// `copy(storage)`: a new storage with the same bytes.
+    pub(super) copy: Py<PyAny>,
+    /// `is_same(one, other)`: whether two storages have the same bytes.
+    pub(super) is_same: Py<PyAny>,
+    /// `is_on_side_stream()`, where there are streams: whether ops run on another one than the device's own.
+    side_stream: Option<Py<PyAny>>,
+    /// Dtypes of tensors that native code reads without an op: where they are small, they stay.
+    pub(super) read_by_native: Vec<Py<PyAny>>,
+    /// Dtypes of tensors whose bytes do not say what they are.
+    quantized: Vec<Py<PyAny>>,
     /// The attribute of a tensor that is true on the tracked device.
     pub(super) on_device: Py<PyAny>,
     /// Bytes of the state of a generator.
@@ -80,6 +92,12 @@ impl Glue {
             is_unreferenced: take("is_unreferenced")?,
             measure: take("measure")?,
             no_room: take("no_room")?,
+            parts: take("parts")?,
+            copy: take("copy")?,
+            is_same: take("is_same")?,
+            side_stream: glue.getattr("side_stream")?.extract()?,
+            read_by_native: glue.getattr("read_by_native")?.extract()?,
+            quantized: glue.getattr("quantized")?.extract()?,
             on_device: take("on_device")?,
             state_bytes: glue.getattr("state_bytes")?.extract()?,
         })
@@ -88,6 +106,35 @@ impl Glue {
     /// Where the bytes of `storage` are, if it has any.
     pub(super) fn pointer_of(&self, storage: &Bound<'_, PyAny>) -> Option<usize> {
         self.pointer.bind(storage.py()).call1((storage,)).ok()?.extract().ok()
+    }
+
+    /// Whether `tensor`, which has a storage, is more than a window on it.
+    pub(super) fn is_opaque(&self, tensor: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> bool {
+        let nested = || tensor.getattr(intern!(tensor.py(), "is_nested"))?.is_truthy();
+        self.quantized.iter().any(|known| known.is(dtype)) || nested().unwrap_or(true)
+    }
+
+    /// Whether ops run on a stream whose order with others nobody here knows.
+    pub(super) fn is_on_side_stream(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.side_stream {
+            Some(asked) => asked.bind(py).call0()?.is_truthy(),
+            None => Ok(false),
+        }
+    }
+
+    /// Appends the storages of a tensor that is more than a window on one to `parts`, each once.
+    pub(super) fn parts<'py>(
+        &self,
+        tensor: &Bound<'py, PyAny>,
+        parts: &mut Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let found: Vec<Bound<'py, PyAny>> = self.parts.bind(tensor.py()).call1((tensor,))?.extract()?;
+        for part in found {
+            if !parts.iter().any(|known| known.is(&part)) {
+                parts.push(part);
+            }
+        }
+        Ok(())
     }
 
     /// Refuses `op` where its gradient is wanted: PyTorch computes it by another formula under a dispatch mode.

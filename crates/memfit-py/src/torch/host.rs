@@ -296,6 +296,11 @@ pub(super) fn distinct_storages<'py>(
             if !again && !known(&storage) {
                 made.push(Made { storage, tensor: result.clone() });
             }
+        } else if tracked {
+            let mut parts = Vec::new();
+            glue.parts(result, &mut parts)?;
+            parts.retain(|part| !known(part) && !made.iter().any(|other| other.storage.is(part)));
+            made.extend(parts.into_iter().map(|storage| Made { storage, tensor: result.clone() }));
         }
     }
     Ok(())

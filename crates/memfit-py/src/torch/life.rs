@@ -62,7 +62,8 @@ impl Inner {
 
     /// The program holds the storage at `address` no more.
     pub(super) fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
-        self.entries.remove(&address);
+        let copy = self.entries.remove(&address).and_then(|entry| entry.copy);
+        self.give_up(py, copy)?;
         if let Some(block) = self.engine.block_of(tensor) {
             let slot = self.engine.host.slot(block.storage);
             if let Owner::Both(storage) = std::mem::take(&mut slot.owner)

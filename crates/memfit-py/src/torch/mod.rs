@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 mod alive;
 mod allocator;
+mod copies;
 mod dispatch;
 mod eager;
 mod glue;
@@ -18,6 +19,7 @@ mod life;
 mod needs;
 mod operands;
 mod ops;
+mod parts;
 mod receive;
 mod steps;
 mod storages;

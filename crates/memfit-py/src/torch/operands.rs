@@ -82,8 +82,10 @@ pub(super) struct Found<'py> {
     pub(super) key: Vec<u64>,
     /// Whether there is something whose repetition could differ: a tensor of another device, a lazy conjugate.
     pub(super) foreign: bool,
-    /// Whether a tensor has no storage that could be tracked.
+    /// Whether a tensor is more than a window on one storage: sparse, nested, quantised.
     pub(super) opaque: bool,
+    /// The storages that such tensors are made of.
+    pub(super) parts: Vec<Bound<'py, PyAny>>,
     /// Whether there is a complex number: from then on lazy conjugates may occur.
     pub(super) complex: bool,
     pub(super) generator: Option<Py<PyAny>>,
@@ -189,11 +191,15 @@ impl<'py> Walk<'_, 'py> {
             self.shape_to_key(tensor)?;
             return Ok(self.template.then(|| Arg::Value(tensor.clone().unbind())));
         }
-        let Ok(storage) = tensor.call_method0(intern!(py, "untyped_storage")) else {
-            self.found.opaque = true;
-            return Ok(None);
-        };
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        let storage = match tensor.call_method0(intern!(py, "untyped_storage")) {
+            Ok(storage) if !self.glue.is_opaque(tensor, &dtype) => storage,
+            _ => {
+                self.found.opaque = true;
+                self.glue.parts(tensor, &mut self.found.parts)?;
+                return Ok(None);
+            }
+        };
         self.complex |= dtype.getattr(intern!(py, "is_complex"))?.is_truthy()?;
         if self.complex {
             self.found.complex = true;

@@ -36,6 +36,8 @@ impl Marked {
 pub(super) enum Way {
     /// Only metadata: it is called as if there were no engine.
     Metadata,
+    /// Its kernel is a function of Python's: its own ops are seen one by one.
+    Transparent,
     /// It may give a storage another size: what depends on the storage is brought back first.
     Resize,
     /// All else.
@@ -59,6 +61,8 @@ pub(super) struct Op {
     pub(super) effect: Effect,
     /// Whether other threads may read or write its operands after it has returned.
     pub(super) foreign: bool,
+    /// Whether what it makes may be more than a window on a storage.
+    pub(super) parts: bool,
     /// Whether what it writes is given memory, and loses it, behind everybody's back.
     pub(super) volatile: bool,
     /// Whether it makes tensors at all.
@@ -95,6 +99,7 @@ impl Op {
         let told = glue.describe.bind(func.py()).call1((func,))?;
         let way = match told.get_item("way")?.extract::<String>()?.as_str() {
             "metadata" => Way::Metadata,
+            "transparent" => Way::Transparent,
             "resize" => Way::Resize,
             _ => Way::Compute,
         };
@@ -111,6 +116,7 @@ impl Op {
             way,
             effect,
             foreign: told.get_item("foreign")?.extract()?,
+            parts: told.get_item("parts")?.extract()?,
             volatile: told.get_item("volatile")?.extract()?,
             makes: told.get_item("makes")?.extract()?,
             by_data: told.get_item("by_data")?.extract()?,

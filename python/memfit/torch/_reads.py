@@ -1,0 +1,136 @@
+"""Reads of tensors that PyTorch makes without an op, so that no dispatch mode sees them.
+
+While a budget is active they are wrapped: what was evicted is brought back first. What hands out an address
+or writes to it, by NumPy or DLPack, also keeps the bytes where they are from then on, and all that is
+computed from them. The wrappers are made once: `torch.compile` guards on the functions that it finds.
+"""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import UntypedStorage
+
+from memfit.torch import _compiled, _switches
+
+Decide = Callable[[str, Any], None]
+"""Does `restore` or `expose` to a tensor or a storage."""
+
+_decide: Decide | None = None
+_switched: Callable[[], None] | None = None
+_replaced: list[tuple[Any, str, Any]] = []
+_ABSENT = object()
+
+# Methods of tensors. Those that give a number are called by C code too, for the elements of a list.
+_HAND_OUT = (
+    "numpy", "__array__", "__dlpack__", "data_ptr", "const_data_ptr", "share_memory_", "storage",
+    "apply_", "map_", "map2_",
+)  # fmt: skip
+_READ = (
+    "tolist", "__deepcopy__", "__reduce_ex__", "__repr__", "__bool__", "__int__", "__float__", "__complex__",
+    "__index__", "new_tensor", "new",
+)  # fmt: skip
+# Methods of storages.
+_STORAGE_HANDS_OUT = (
+    "data_ptr", "copy_", "fill_", "__setitem__", "byteswap", "_byteswap", "share_memory_", "_share_memory_",
+    "_share_fd_cpu_", "_share_filename_cpu_", "_share_cuda_", "_set_from_file", "resize_",
+)  # fmt: skip
+_STORAGE_READS = (
+    "__getitem__", "__iter__", "__copy__", "__deepcopy__", "__reduce__", "__repr__", "clone", "tolist", "cpu",
+    "_to", "pin_memory", "_write_file",
+)  # fmt: skip
+# Functions. Elements of lists are read by the methods above.
+_FUNCTIONS_READ = (
+    ("torch", "tensor"), ("torch", "as_tensor"), ("torch", "asarray"), ("torch", "scalar_tensor"),
+    ("torch", "set_rng_state"), ("torch.random", "set_rng_state"),
+    ("torch.cuda", "set_rng_state"), ("torch.cuda.random", "set_rng_state"),
+)  # fmt: skip
+_FUNCTIONS_HAND_OUT = (
+    ("torch", "to_dlpack"), ("torch.utils.dlpack", "to_dlpack"), ("torch._C", "_to_dlpack"),
+    ("torch._C", "_to_dlpack_versioned"),
+)  # fmt: skip
+
+
+def patch(decide: Decide, switched: Callable[[], None]) -> None:
+    """From here on the reads ask `decide` first; `switched` is told after a global switch was set."""
+    global _decide, _switched
+    _decide, _switched = decide, switched
+    for owner, name, wrapper in _wrappers():
+        _replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
+        if wrapper is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, wrapper)
+
+
+def unpatch() -> None:
+    """Undoes `patch`."""
+    global _decide, _switched
+    _decide = _switched = None
+    while _replaced:
+        owner, name, original = _replaced.pop()
+        if original is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
+
+
+@functools.cache
+def _wrappers() -> tuple[tuple[Any, str, Any], ...]:
+    found: list[tuple[Any, str, Any]] = []
+
+    def wrap(owner: Any, names: tuple[str, ...], decision: str) -> None:
+        for name in names:
+            original = getattr(owner, name, None)
+            if original is not None:
+                found.append((owner, name, _wrapper(original, decision)))
+
+    wrap(torch.Tensor, _HAND_OUT, "expose")
+    wrap(torch.Tensor, _READ, "restore")
+    wrap(UntypedStorage, _STORAGE_HANDS_OUT, "expose")
+    wrap(UntypedStorage, _STORAGE_READS, "restore")
+    wrap(torch._C.PyTorchFileWriter, ("write_record",), "restore")
+    for functions, decision in ((_FUNCTIONS_READ, "restore"), (_FUNCTIONS_HAND_OUT, "expose")):
+        for module, name in functions:
+            wrap(importlib.import_module(module), (name,), decision)
+    for name in _switches.setters():
+        found.append((torch._C, name, _noted(getattr(torch._C, name))))
+    found.append(_compiled.compile_function())
+    if "__dlpack_c_exchange_api__" in vars(torch.Tensor):
+        # C code would read by it without asking; without it, it calls `__dlpack__`.
+        found.append((torch.Tensor, "__dlpack_c_exchange_api__", _ABSENT))
+    return tuple(found)
+
+
+def _wrapper(original: Any, decision: str) -> Any:
+    @functools.wraps(original)
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        # What is traced has no bytes.
+        if _decide is not None and not torch.compiler.is_compiling():
+            # To write a file is no reason to keep what will be read from a storage.
+            saved = sys._getframe(1).f_globals.get("__name__") == "torch.serialization"
+            first = "restore" if saved else decision
+            for value in (*args, *kwargs.values()):
+                if isinstance(value, UntypedStorage):
+                    _decide(first, value)  # A tensor is made on it, which wants its bytes to be there.
+                elif isinstance(value, torch.Tensor):
+                    _decide(first, value)
+                    first = "restore"  # Only the first is written to, or handed out.
+        return original(*args, **kwargs)
+
+    return asking
+
+
+def _noted(setter: Any) -> Any:
+    @functools.wraps(setter)
+    def put(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return setter(*args, **kwargs)
+        finally:
+            if _switched is not None:
+                _switched()
+
+    return put
