@@ -1,9 +1,9 @@
 """Code that `torch.compile` has generated runs under a budget as one op.
 
 What it allocates and writes inside is not seen op by op, and it is not run again. So its operands are brought
-back and stay while it runs, what it overwrites gets a new version, room is made for what it took the last time,
-and what it makes is counted and kept. Its first run with operands of given sizes has all the room that there is;
-if it took more, that is an error.
+back and stay while it runs, what it overwrites gets a new version, room is made for what it took the last
+time, and what it makes is counted and kept. Its first run with operands of given sizes has all the room that
+there is; if it took more, that is an error.
 """
 
 import contextlib
