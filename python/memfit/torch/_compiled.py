@@ -1,9 +1,9 @@
 """Code that `torch.compile` has generated runs under a budget as one op.
 
-What it allocates and writes inside is not seen op by op, and it is not run again. So its operands are brought
-back and stay while it runs, what it overwrites gets a new version, room is made for what it took the last
-time, and what it makes is counted and kept. Its first run with operands of given sizes has all the room that
-there is; if it took more, that is an error.
+What it allocates and writes inside is not seen op by op, and it is not run again. So its operands come back
+and stay while it runs, what it overwrites gets a new version, room is made for what it took the last time,
+and what it makes is counted and kept. Its first run with operands of given sizes has all the room that there
+is; if it took more, that is an error.
 """
 
 import contextlib
@@ -21,14 +21,17 @@ from memfit.torch import _glue
 _HOME = "torch._inductor.output_code"
 _KINDS = ("CompiledFxGraph", "CompiledAOTI")
 _active: Callable[[], Any] = lambda: None  # noqa: E731
+_unpatched: Callable[[], Any] = contextlib.nullcontext
 # By the address of the code: bytes that it took, by the shapes of its operands.
 _sizes: dict[int, dict[Any, int]] = {}
 
 
-def watch(active: Callable[[], Any]) -> None:
-    """From here on `active` is asked for the budget that the ops of this thread are under."""
-    global _active
-    _active = active
+def watch(active: Callable[[], Any], unpatched: Callable[[], Any]) -> None:
+    """From here on `active` is asked for the budget that the ops of this thread are under; within a block of
+    `unpatched` functions of PyTorch's are themselves.
+    """
+    global _active, _unpatched
+    _active, _unpatched = active, unpatched
     _wrap_generated()
     if "torch._dynamo" in sys.modules:
         _wrap_after_compiling()
@@ -52,7 +55,17 @@ def _wrap_after_compiling() -> None:
     # Inductor is imported by the first function that is compiled by it.
     from torch._dynamo.callback import callback_handler
 
+    callback_handler.register_start_callback(lambda *_: _know_originals())
     callback_handler.register_end_callback(lambda *_: _wrap_generated())
+
+
+@functools.cache
+def _know_originals() -> None:
+    """Dynamo's table of functions is made once, by their names: with the originals."""
+    from torch._dynamo import trace_rules
+
+    with _unpatched():
+        trace_rules.get_torch_obj_rule_map()
 
 
 def _wrap_generated() -> None:

@@ -5,10 +5,11 @@ or writes to it, by NumPy or DLPack, also keeps the bytes where they are from th
 computed from them. The wrappers are made once: `torch.compile` guards on the functions that it finds.
 """
 
+import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -76,6 +77,18 @@ def unpatch() -> None:
             delattr(owner, name)
         else:
             setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def unpatched() -> Iterator[None]:
+    """While the block runs, nothing is wrapped."""
+    decide, switched = _decide, _switched
+    unpatch()
+    try:
+        yield
+    finally:
+        if decide is not None and switched is not None:
+            patch(decide, switched)
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class Budget:
         _check_free()
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
         _reads.patch(_before_read, self._native.switched)
-        _compiled.watch(_here)
+        _compiled.watch(_here, _reads.unpatched)
         self._mode.begin()
         self._listen()
 
