@@ -53,17 +53,13 @@ struct Judge<'a> {
     violations: Vec<Violation>,
 }
 
-/// Lanes from here on exist in no plan: the clocks of so many take 8 MiB.
-const MOST_LANES: usize = 1024;
-
 /// The peak of each bank, then of each tier.
 pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Bytes>, Rejected> {
-    // Clocks for the lanes that are used, not for all that may be.
-    let used = (0..plan.program.steps.len()).map(|at| plan.program.lane(at)).max().unwrap_or(0);
-    let threads = QUEUES + (usize::from(used) + 1).min(usize::from(limits.lanes)).clamp(1, MOST_LANES);
+    // Clocks for the lanes that are used, not for all that may be; those of 1,024 lanes take 8 MiB.
+    let used = plan.program.lanes.iter().max().map_or(1, |&lane| usize::from(lane) + 1);
+    let threads = QUEUES + used.min(usize::from(limits.lanes)).clamp(1, 1024);
     let copies = plan.program.copies.iter().map(|c| (c.content, c.size, c.tier));
     let buffers = plan.program.buffers.iter().map(|b| (b.content, b.size, Tier::default()));
-    let claims: Vec<_> = buffers.chain(copies).collect();
     let mut judge = Judge {
         graph,
         limits,
@@ -71,8 +67,8 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Byt
         places: &plan.layout.places,
         step: None,
         banks: vec![Memory::default(); limits.banks.len() + 1],
-        stages: vec![Stage::Unborn; claims.len()],
-        claims,
+        stages: vec![Stage::Unborn; plan.program.buffers.len() + plan.program.copies.len()],
+        claims: buffers.chain(copies).collect(),
         runs: vec![0; graph.op_count()],
         sequences: Default::default(),
         clocks: vec![vec![0; threads]; threads],

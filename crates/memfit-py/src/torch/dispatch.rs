@@ -112,8 +112,7 @@ impl Inner {
             Way::Metadata => {
                 let result = func.call(args.clone(), kwargs)?;
                 if op.writes.at(0)
-                    && let Ok(storage) =
-                        args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
+                    && let Ok(storage) = args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
                 {
                     self.reshaped(&storage);
                 }
