@@ -27,10 +27,11 @@ impl Inner {
         let mut outside = Vec::new();
         let mut bytes = 0_u64;
         for (at, operand) in operands.iter().enumerate() {
-            let Some(entry) = self.entries.get(&operand.address()).filter(|entry| entry.exposed) else {
+            let Some(entry) = self.entries.get(&operand.address()).filter(|entry| entry.exposed || entry.raw)
+            else {
                 continue;
             };
-            if !entry.outside || operand.written {
+            if !entry.outside || entry.raw || operand.written {
                 return Ok(false);
             }
             if !outside.iter().any(|&other: &usize| operands[other].address() == operand.address()) {
@@ -38,7 +39,7 @@ impl Inner {
             }
             outside.push(at);
         }
-        if made < bytes.saturating_mul(WORTH) {
+        if outside.is_empty() || made < bytes.saturating_mul(WORTH) {
             return Ok(false);
         }
         for at in outside {
