@@ -53,19 +53,15 @@ def compile_function() -> tuple[Any, str, Any]:
 @functools.cache
 def _wrap_after_compiling() -> None:
     # Inductor is imported by the first function that is compiled by it.
+    from torch._dynamo import trace_rules
     from torch._dynamo.callback import callback_handler
 
-    callback_handler.register_start_callback(lambda *_: _know_originals())
     callback_handler.register_end_callback(lambda *_: _wrap_generated())
-
-
-@functools.cache
-def _know_originals() -> None:
-    """Dynamo's table of functions is made once, by their names: with the originals."""
-    from torch._dynamo import trace_rules
-
-    with _unpatched():
-        trace_rules.get_torch_obj_rule_map()
+    # Dynamo makes its table of functions once, by their names: under a budget, of the wrappers.
+    if torch.tensor in trace_rules.get_torch_obj_rule_map():
+        trace_rules.get_torch_obj_rule_map.cache_clear()
+        with _unpatched():
+            trace_rules.get_torch_obj_rule_map()
 
 
 def _wrap_generated() -> None:
