@@ -156,10 +156,10 @@ def kept_by() -> None:
 
 def gru():
     cell, h = nn.GRUCell(16, 16), torch.zeros(8, 16)
-    with torch.no_grad():
-        while True:
+    while True:
+        with torch.no_grad():  # Not around `yield`: whoever reads goes on with gradients.
             h = cell(torch.randn(8, 16), h)
-            yield h
+        yield h
 
 
 def functional():
