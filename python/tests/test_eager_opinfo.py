@@ -27,7 +27,7 @@ this page with torch {version}: {counts}.
 
 PyTorch computes some gradients by another formula as soon as anything watches its ops, memfit or not; their
 last bits differ. memfit refuses such an op where its gradient is wanted, unless `exact=False` lets it
-through. Some ops read a tensor without saying so; evicted, it raises instead.
+through.
 
 | op | error |
 |---|---|
@@ -40,7 +40,7 @@ Results that are not the same from run to run without memfit either: {random}.
 Entries that do not run without memfit on a CPU: {fails}.
 """
 # What a refusal has to be: a new one is a bug until it stands here and in the docs.
-REFUSED = {"masked.prod", "masked_fill", "prod", "tensor_split"}
+REFUSED = {"masked.prod", "masked_fill", "prod"}
 
 
 @pytest.fixture(scope="module", autouse=True)
