@@ -184,7 +184,8 @@ def test_what_is_filled_under_pressure_stays():
 
 def test_what_an_op_has_overwritten_as_a_whole_can_go():
     with Budget(AMPLE):
-        made = torch.empty(8, 8)
+        # Larger than a generator's state: else that is not worth to be kept for it.
+        made = torch.empty(64, 64)
         assert not drop(made)
         made[0] = 1.0
         assert not drop(made)
@@ -192,12 +193,12 @@ def test_what_an_op_has_overwritten_as_a_whole_can_go():
         expected = made.clone()
         assert drop(made)
         assert torch.equal(made, expected)
-        out = torch.empty(8, 8)
+        out = torch.empty(64, 64)
         torch.add(made, 1.0, out=out)
         expected = out.clone()
         assert drop(out)
         assert torch.equal(out, expected)
-        shorter = torch.empty(64)
+        shorter = torch.empty(4 * KIB)
         with pytest.warns(UserWarning, match="resized"):
             torch.add(made[0], 1.0, out=shorter)
         assert not drop(shorter)
@@ -212,7 +213,7 @@ def test_the_mask_of_a_dropout_can_go():
 
     same(run)
     with Budget(AMPLE):
-        mask = torch.empty_like(torch.ones(64)).bernoulli_(0.5)
+        mask = torch.empty_like(torch.ones(4 * KIB)).bernoulli_(0.5)
         assert drop(mask)
 
 
