@@ -202,10 +202,10 @@ mod imports {
         if rows == 0 || symbols == 0 || names == 0 {
             return;
         }
-        for at in 0..bytes / size_of::<Elf64_Rela>() as u64 {
+        for at in 0..usize::try_from(bytes).unwrap_or(0) / size_of::<Elf64_Rela>() {
             // SAFETY: the tables are as long as they say, and what they name is in them.
             unsafe {
-                let row = &*(rows as *const Elf64_Rela).add(at as usize);
+                let row = &*(rows as *const Elf64_Rela).add(at);
                 let symbol = &*(symbols as *const Elf64_Sym).add((row.r_info >> 32) as usize);
                 let name = CStr::from_ptr((names + u64::from(symbol.st_name)) as *const _);
                 let slot = (base + row.r_offset) as *mut *const c_void;
@@ -222,9 +222,10 @@ mod imports {
     ///
     /// `slot` holds the address of a function of the type of `function`.
     unsafe fn set(slot: *mut *const c_void, function: *const c_void) -> bool {
+        // SAFETY: it only asks.
+        let Ok(page) = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }) else { return false };
         // SAFETY: the page of the slot is the library's own; it may be that it was closed after loading.
         unsafe {
-            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let start = slot.map_addr(|address| address / page * page);
             if libc::mprotect(start.cast(), page, libc::PROT_READ | libc::PROT_WRITE) != 0 {
                 return false;

@@ -19,8 +19,9 @@ use super::storages::{Slot, Token};
 /// The count of the writes to a storage.
 #[derive(Default)]
 pub(super) struct Version {
-    /// The tensor that it's read from.
+    /// The tensor that it's read from, and the address of its storage: a tensor can be given another one.
     tensor: Option<Py<PyWeakref>>,
+    storage: usize,
     count: u64,
     /// Writes that were seen, and that autograd counts when the op has returned.
     owed: u64,
@@ -37,9 +38,11 @@ impl Version {
         if !matches!(counted, Ok(false)) {
             return;
         }
-        if let (Ok(count), Ok(reference)) = (count(tensor), PyWeakrefReference::new(tensor)) {
+        if let (Ok(count), Ok(storage), Ok(reference)) =
+            (count(tensor), storage_of(tensor), PyWeakrefReference::new(tensor))
+        {
             let tensor = reference.into_any().cast_into::<PyWeakref>().ok().map(Bound::unbind);
-            *self = Version { tensor, count, owed: 0, moved: self.moved };
+            *self = Version { tensor, storage, count, owed: 0, moved: self.moved };
         }
     }
 
@@ -51,7 +54,14 @@ impl Version {
     /// Whether there was a write that was not seen; none if nobody counts.
     fn look(&mut self, py: Python<'_>) -> Option<bool> {
         let now = self.now(py)?;
-        self.moved |= now > self.count + self.owed;
+        if now > self.count + self.owed && !self.moved {
+            let tensor = self.tensor.as_ref()?.bind(py).upgrade()?;
+            if storage_of(&tensor).ok() != Some(self.storage) {
+                self.tensor = None; // It counts the writes to another storage now.
+                return None;
+            }
+            self.moved = true;
+        }
         Some(self.moved)
     }
 
@@ -78,6 +88,10 @@ impl Version {
         }
         self.owed = 0;
     }
+}
+
+fn storage_of(tensor: &Bound<'_, PyAny>) -> PyResult<usize> {
+    Ok(tensor.call_method0(intern!(tensor.py(), "untyped_storage"))?.as_ptr().addr())
 }
 
 fn count(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
