@@ -392,6 +392,31 @@ def test_what_counts_as_a_write_but_is_seen_does_no_harm():
         assert torch.equal(other, torch.full((2,), 3.0))
 
 
+def test_a_tensor_that_is_given_other_memory_counts_for_that():
+    def run():
+        leaf = torch.randn(64)
+        made = leaf * 2
+        leaf.add_(1)
+        between = leaf.exp()
+        old = leaf.detach()
+        leaf.data = torch.ones(64) * 3
+        leaf.mul_(2)
+        leaf.add_(1)
+        return [made, between, leaf + 1, old * 3]
+
+    same(run)
+    source = torch.randn(64)
+    expected = source.exp()
+    with Budget(AMPLE) as budget:
+        gone = source.exp()
+        assert drop(gone)
+        kept, source.data = source.detach(), torch.zeros(64)
+        source.add_(1)
+        assert torch.equal(gone, expected)
+        assert budget.stats["recomputed_ops"] == 1
+        assert kept.numel() == 64
+
+
 # Global switches
 
 
