@@ -601,8 +601,8 @@ def test_what_is_doubtful_on_cuda_is_kept(name, effect, monkeypatch):
 
 def test_convolutions_with_fixed_algorithms_can_go(monkeypatch):
     monkeypatch.setattr(_glue, "on_device", "is_cuda")
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    assert _glue.describe(torch.ops.aten.convolution.default)["effect"] == "pure"
+    with torch.backends.cudnn.flags(deterministic=True):
+        assert _glue.describe(torch.ops.aten.convolution.default)["effect"] == "pure"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

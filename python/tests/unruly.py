@@ -27,7 +27,7 @@ SWITCHES: list[tuple[Callable[[Any], object], list[Any]]] = [
     (torch.set_num_threads, [1, 2]),
     (torch.set_float32_matmul_precision, ["highest", "medium"]),
     (torch.use_deterministic_algorithms, [False, True]),
-    (lambda on: setattr(torch.backends.mkldnn, "enabled", on), [True, False]),
+    (torch._C._set_mkldnn_enabled, [True, False]),
 ]
 """Setters with their values, the usual one first."""
 

@@ -287,7 +287,6 @@ fn a_budget_below_the_floor_names_the_step() {
 fn wrong_calls_end_with_a_next_step() {
     for (args, exit, part) in [
         (&["plan", GRAPH, "--budget", "much"][..], 2, "is not a budget"),
-        (&["plan", GRAPH, "--budget", "8G"], 2, "did you mean `8GiB`?"),
         (&["plan", GRAPH, "--budget", "60"], 2, "did you mean `60%` or `60GiB`?"),
         (
             &["plan", GRAPH, "--lanes", "2", "--strategy", "recompute:best"],

@@ -248,9 +248,9 @@ mod tests {
         for bad in ["", "%", "-1%", "60", "nan%", "floor-10%", "10%%", "8 GiBs"] {
             assert!(bad.parse::<Budget>().is_err(), "{bad}");
         }
-        for (short, meant) in [("8G", "`8GiB`"), ("5m", "`5MiB`"), ("60", "`60%` or `60GiB`")] {
-            let said = short.parse::<Budget>().unwrap_err().to_string();
-            assert!(said.ends_with(&format!("did you mean {meant}?")), "{said}");
-        }
+        assert_eq!(resolve("8G"), Bytes(8 << 30));
+        assert_eq!(resolve("5m"), Bytes(5 << 20));
+        let said = "60".parse::<Budget>().unwrap_err().to_string();
+        assert!(said.ends_with("did you mean `60%` or `60GiB`?"), "{said}");
     }
 }
