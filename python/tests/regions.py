@@ -15,9 +15,14 @@ from torch.autograd import profiler
 
 
 class ResNet(nn.Module):
+    """ResNet-18 without its last stage: on some processors the scratch of that stage's kernels, beside the
+    gradients, is as much as all that a budget could save.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self.net = torchvision.models.resnet18(num_classes=10)
+        self.net.layer4, self.net.fc = nn.Identity(), nn.Linear(256, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.net(images).square().mean()

@@ -100,7 +100,8 @@ class _Lowering:
         self.module = gm
         self.mutated = mutated
         self.overwritten = {_layout.storage_key(node.meta["val"]) for node in mutated}
-        self.joint = Joint(Graph("joint"), [], {}, {}, -1)
+        # PyTorch runs what the regions become: nobody sets a generator back before an op runs again.
+        self.joint = Joint(Graph("joint", replays_random=False), [], {}, {}, -1)
         self.by_storage: dict[int, int] = {}
         self.parts: dict[Node, list[int | None]] = {}
         """For a node that returns several tensors: the value of each."""
