@@ -5,6 +5,7 @@ import copy
 import gc
 import io
 import pickle
+import random
 import warnings
 
 import numpy as np
@@ -308,6 +309,26 @@ def test_a_kernel_in_python_has_a_backward():
         x = numbers().requires_grad_()
         cube(x.sin()).sum().backward()
         return x.grad
+
+    same_under_memfit(run)
+
+
+def test_what_a_kernel_in_python_draws_it_draws_once():
+    @torch.library.custom_op("memfit_tests::named", mutates_args=())
+    def named(x: torch.Tensor) -> torch.Tensor:
+        return x + random.random() + float(np.random.rand())
+
+    @named.register_fake
+    def _(x):
+        # As the kernels of collectives for meta tensors do.
+        random.random(), np.random.rand(), torch.rand(1)
+        return torch.empty_like(x)
+
+    def run():
+        random.seed(5)
+        np.random.seed(5)
+        y = named(numbers())
+        return [y * 2, torch.tensor([random.random(), np.random.rand()]), torch.rand(3)]
 
     same_under_memfit(run)
 

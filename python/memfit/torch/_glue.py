@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit import _memfit
-from memfit.torch import _convolution, _cuda, _parts, _recurrent, _sizes, _switches
+from memfit.torch import _convolution, _cuda, _generators, _parts, _recurrent, _sizes, _switches
 from memfit.torch._errors import budget_error
 from memfit.torch._order import unordered
 
@@ -235,10 +235,15 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     read = sum(operand.numel() * operand.element_size() for operand in operands)
     if not _runs_on_meta(func):
         return None, _unknown(read), True
+    # What a kernel in Python draws, to name a collective say, it draws once: when the op runs.
+    generators = [] if func.namespace in _BUILTIN else _generators.keep()
     try:
         results = _on_meta(func, args, kwargs or {})
     except Exception:  # A wrong call fails again when it is made, with PyTorch's own words.
         return None, _unknown(read), True
+    finally:
+        for put_back in generators:
+            put_back()
     sizes = [storage.nbytes() for storage in results]
     name = func._schema.name
     dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
@@ -283,9 +288,12 @@ _LITTLE_SCRATCH = {
 _SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
 
 
+_BUILTIN = ("aten", "prims")
+
+
 def _runs_on_meta(func: Any) -> bool:
     """Whether the op may be called with meta tensors: a kernel not written for them reads address 0."""
-    if func.namespace in ("aten", "prims"):
+    if func.namespace in _BUILTIN:
         return True
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta")
 

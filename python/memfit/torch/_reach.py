@@ -71,7 +71,7 @@ class Reach:
     def _contents(self, name: str, thing: Any) -> None:
         if isinstance(thing, dict):
             self._dict(thing)
-            self._work += [(f"{name}[{key!r:.40}]", value) for key, value in thing.items()]
+            self._work += [(f"{name}[{key!r:.40}]", value) for key, value in _kind(thing).items(thing)]
         elif isinstance(thing, (list, collections.deque, bytearray)):
             self._list(thing)
         elif isinstance(thing, set):
@@ -90,13 +90,15 @@ class Reach:
                 self._work.append((f"{name}.{slot}", value))
 
     def _dict(self, thing: dict[Any, Any]) -> None:
-        content = dict(thing)
+        kind = _kind(thing)
+        content = dict(kind.items(thing))
 
         def back() -> None:
-            same = len(thing) == len(content)
-            if not same or any(a is not b for a, b in zip(thing.values(), content.values(), strict=True)):
-                dict.clear(thing)
-                dict.update(thing, content)
+            found = dict(kind.items(thing))
+            same = len(found) == len(content)
+            if not same or any(a is not b for a, b in zip(found.values(), content.values(), strict=True)):
+                kind.clear(thing)
+                kind.update(thing, content)
 
         self._back.append(back)
 
@@ -143,6 +145,11 @@ class Reach:
                     self._back.append(functools.partial(names.__setitem__, used, value))
             elif stored:
                 self._back.append(functools.partial(names.pop, used, None))
+
+
+def _kind(thing: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """Whose methods read and write `thing` itself: subclasses make entries, or refuse them, as they are read."""
+    return collections.OrderedDict if isinstance(thing, collections.OrderedDict) else dict
 
 
 def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:

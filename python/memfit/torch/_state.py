@@ -3,14 +3,13 @@
 import copy
 import gc
 import hashlib
-import random
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from memfit.torch import _generators
 from memfit.torch._alive import live_storages
 from memfit.torch._glue import storages
 from memfit.torch._reach import Reach
@@ -36,7 +35,7 @@ class State:
     def __enter__(self) -> "State":
         gc.collect()
         self._storages = [
-            (weakref.ref(storage), _content(storage) if self._keeps else None)
+            (weakref.ref(storage), _Content(storage) if self._keeps else None)
             for storage in live_storages(self._device)
         ]
         objects = gc.get_objects()
@@ -51,7 +50,7 @@ class State:
             (weakref.ref(optimizer), _entries(optimizer) if self._keeps else {})
             for optimizer in optimizers
         ]
-        self._generators = _generators() if self._keeps else []
+        self._generators = _generators.keep() if self._keeps else []
         self._reach = Reach(*self._roots) if self._keeps else None
         self.fixed = self._reach.fixed if self._reach else []
         return self
@@ -70,7 +69,7 @@ class State:
         with torch.no_grad():
             for reference, content in self._storages:
                 if (storage := reference()) is not None and content is not None:
-                    storage.copy_(content)
+                    content.to(storage)
         for put_back in self._generators:
             put_back()
 
@@ -85,7 +84,7 @@ class State:
             "storages": of(self._storages, _digest),
             "gradients": of(self._gradients, lambda leaf: _of([leaf.grad])),
             "optimizers": of(self._optimizers, lambda optimizer: _of(optimizer.state)),
-            "generators": _generator_digests(),
+            "generators": [_hash(state) for state in _generators.states()],
             "result": [_of(result)],
         }
 
@@ -109,8 +108,26 @@ def _entries(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
     return {key: copy.copy(value) for key, value in optimizer.state.items()}
 
 
-def _content(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    return storage.cpu() if storage.device.type != "cpu" else storage.clone()
+class _Content:
+    """The bytes of a storage, in memory that PyTorch's allocator does not know: no meter counts it."""
+
+    def __init__(self, storage: torch.UntypedStorage) -> None:
+        self._bytes = bytearray(storage.nbytes())
+        if self._bytes:
+            self._storage().copy_(storage)
+
+    def to(self, storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        """`storage` with these bytes; of another size than it had, it stays as it is."""
+        if self._bytes and storage.nbytes() == len(self._bytes):
+            storage.copy_(self._storage())
+        return storage
+
+    def copied(self) -> torch.UntypedStorage:
+        """A new storage of these bytes, in host memory."""
+        return self.to(torch.UntypedStorage(len(self._bytes)))
+
+    def _storage(self) -> torch.UntypedStorage:
+        return torch.frombuffer(self._bytes, dtype=torch.uint8).untyped_storage()
 
 
 def _of(value: Any) -> list[str]:
@@ -146,7 +163,7 @@ class _Gradient:
         self._held = None if plain else gradient
         if plain:
             copied = gradient.detach().clone().cpu()
-            self._content = copied.untyped_storage()
+            self._content = _Content(copied.untyped_storage())
             self._window = copied.storage_offset(), copied.shape, copied.stride()
             self._kind = gradient.dtype, gradient.device
 
@@ -155,32 +172,6 @@ class _Gradient:
         gradient = self._reference()
         if gradient is None:
             dtype, device = self._kind
-            content = torch.empty(0, dtype=dtype).set_(self._content.clone(), *self._window)
+            content = torch.empty(0, dtype=dtype).set_(self._content.copied(), *self._window)
             gradient = content.to(device)
         return gradient
-
-
-def _generators() -> list[Callable[[], None]]:
-    """Each puts one of the generators back that everybody has."""
-    python, cpu = random.getstate(), torch.random.get_rng_state()
-    found: list[Callable[[], None]] = [
-        lambda: random.setstate(python),
-        lambda: torch.random.set_rng_state(cpu),
-    ]
-    if torch.cuda.is_available():
-        cuda = torch.cuda.get_rng_state_all()
-        found.append(lambda: torch.cuda.set_rng_state_all(cuda))
-    if (numpy := sys.modules.get("numpy.random")) is not None:
-        state = numpy.get_state()
-        found.append(lambda: numpy.set_state(state))
-    return found
-
-
-def _generator_digests() -> list[str]:
-    # Whoever imports it first draws a seed.
-    numpy = sys.modules.get("numpy.random")
-    states = [repr(random.getstate()), repr(numpy.get_state()[1:]) if numpy else ""]
-    tensors = [torch.random.get_rng_state()]
-    if torch.cuda.is_available():
-        tensors += torch.cuda.get_rng_state_all()
-    return [_hash(state.encode()) for state in states] + _of(tensors)

@@ -57,32 +57,28 @@ def _watch(storage: torch.UntypedStorage) -> "weakref.ref[torch.UntypedStorage]"
 
 
 class StepMeter:
-    """As `Meter`, for step after step: what is alive is counted once, when this is made.
-
-    Of several ranks it counts the thread that trains: collectives have buffers of their own on others.
-    """
+    """As `Meter`, for step after step: what is alive is counted once, when this is made."""
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device
-        self._here = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._counts = device.type == "cpu" and COUNTED
         self._beyond = self._outer = 0
         if self._counts:
             storages = live_storages(device)
             for storage in storages:
                 note_block(storage)
-            used, outer = _memfit.allocator_begin(self._here)
-            _memfit.allocator_end(self._here, outer)
+            used, outer = _memfit.allocator_begin(False)
+            _memfit.allocator_end(False, outer)
             self._beyond = sum(storage.nbytes() for storage in storages) - used
 
     def begin(self) -> None:
         """A step begins."""
         if self._counts:
-            _, self._outer = _memfit.allocator_begin(self._here)
+            _, self._outer = _memfit.allocator_begin(False)
 
     def end(self) -> int | None:
         """Its peak; `None` where nothing is counted."""
-        return self._beyond + _memfit.allocator_end(self._here, self._outer)[1] if self._counts else None
+        return self._beyond + _memfit.allocator_end(False, self._outer)[1] if self._counts else None
 
 
 def live_bytes(device: torch.device) -> int:

@@ -5,46 +5,84 @@
 //! else. No profiler of PyTorch's is needed, none is in the way, and an allocation takes some 100 ns more. Where the
 //! table can't be found, or the allocator works in another way, [`allocator_watch`] says so.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-/// Sizes of the blocks that are out, by address.
-static BLOCKS: [Mutex<Option<FxHashMap<usize, u64>>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
+/// The blocks that are out, by address.
+static BLOCKS: [Mutex<Option<FxHashMap<usize, Block>>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
 const SHARDS: usize = 64;
 
-/// Bytes given out since the watch began, less those taken back, on all threads; and the most so far. They start high, so that
-/// blocks of the time before can come back.
-static USED: AtomicU64 = AtomicU64::new(START);
-static PEAK: AtomicU64 = AtomicU64::new(START);
-const START: u64 = 1 << 60;
-
-thread_local! {
-    /// The same of this thread.
-    static HERE: Cell<(u64, u64)> = const { Cell::new((START, START)) };
+struct Block {
+    bytes: u64,
+    /// Of the thread that asked for it, whichever gives it back.
+    asked: Option<Arc<Count>>,
 }
 
-fn shard(address: usize) -> MutexGuard<'static, Option<FxHashMap<usize, u64>>> {
+/// Bytes given out since the watch began, less those taken back; and the most so far. They start high, so that blocks of the
+/// time before can come back.
+struct Count {
+    used: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// Of all threads.
+static ALL: Count = Count::new();
+
+thread_local! {
+    /// Of the blocks that this thread asked for.
+    static HERE: Arc<Count> = Arc::new(Count::new());
+}
+
+impl Count {
+    const START: u64 = 1 << 60;
+
+    const fn new() -> Count {
+        Count { used: AtomicU64::new(Count::START), peak: AtomicU64::new(Count::START) }
+    }
+
+    fn add(&self, bytes: u64) {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(used, Ordering::Relaxed);
+    }
+
+    fn sub(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// What is in use, and the peak so far, which [`Count::end`] takes back.
+    fn begin(&self) -> (u64, u64) {
+        let used = self.used.load(Ordering::Relaxed);
+        (used, self.peak.swap(used, Ordering::Relaxed))
+    }
+
+    fn end(&self, outer: u64) -> (u64, u64) {
+        (self.used.load(Ordering::Relaxed), self.peak.fetch_max(outer, Ordering::Relaxed))
+    }
+}
+
+fn shard(address: usize) -> MutexGuard<'static, Option<FxHashMap<usize, Block>>> {
     BLOCKS[(address >> 6) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn given(address: usize, bytes: u64) {
-    shard(address).get_or_insert_default().insert(address, bytes);
-    let used = USED.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(used, Ordering::Relaxed);
-    HERE.with(|here| {
-        let (used, peak) = here.get();
-        here.set((used + bytes, peak.max(used + bytes)));
-    });
+    // A thread that ends has no count any more.
+    let asked = HERE.try_with(Arc::clone).ok();
+    ALL.add(bytes);
+    if let Some(count) = &asked {
+        count.add(bytes);
+    }
+    shard(address).get_or_insert_default().insert(address, Block { bytes, asked });
 }
 
 fn taken_back(address: usize) {
-    let Some(bytes) = shard(address).as_mut().and_then(|blocks| blocks.remove(&address)) else { return };
-    USED.fetch_sub(bytes, Ordering::Relaxed);
-    HERE.with(|here| here.set((here.get().0 - bytes, here.get().1)));
+    let Some(block) = shard(address).as_mut().and_then(|blocks| blocks.remove(&address)) else { return };
+    ALL.sub(block.bytes);
+    if let Some(count) = block.asked {
+        count.sub(block.bytes);
+    }
 }
 
 /// Counts from now on what PyTorch's CPU allocator does. False: it can't be watched here.
@@ -58,40 +96,27 @@ fn allocator_watch() -> bool {
 fn allocator_note(address: usize, bytes: u64) -> bool {
     let mut blocks = shard(address);
     let blocks = blocks.get_or_insert_default();
-    address != 0 && !blocks.contains_key(&address) && blocks.insert(address, bytes).is_none()
+    let asked = HERE.try_with(Arc::clone).ok();
+    address != 0 && !blocks.contains_key(&address) && blocks.insert(address, Block { bytes, asked }).is_none()
 }
 
 /// Notes that `bytes` have gone that were not the allocator's own.
 #[pyfunction]
 fn allocator_gone(bytes: u64) {
-    USED.fetch_sub(bytes, Ordering::Relaxed);
+    ALL.sub(bytes);
 }
 
-/// Begins a measurement, of this thread or of all: what is in use, and the peak so far, which [`allocator_end`] takes back.
+/// Begins a measurement, of what this thread asks for or of all: what is in use, and the peak so far, which
+/// [`allocator_end`] takes back.
 #[pyfunction]
 fn allocator_begin(thread: bool) -> (u64, u64) {
-    if thread {
-        return HERE.with(|here| {
-            let (used, peak) = here.get();
-            here.set((used, used));
-            (used, peak)
-        });
-    }
-    let used = USED.load(Ordering::Relaxed);
-    (used, PEAK.swap(used, Ordering::Relaxed))
+    if thread { HERE.with(|here| here.begin()) } else { ALL.begin() }
 }
 
 /// Ends what [`allocator_begin`] began with `outer`: what is in use now, and the most since then.
 #[pyfunction]
 fn allocator_end(thread: bool, outer: u64) -> (u64, u64) {
-    if thread {
-        return HERE.with(|here| {
-            let (used, peak) = here.get();
-            here.set((used, peak.max(outer)));
-            (used, peak)
-        });
-    }
-    (USED.load(Ordering::Relaxed), PEAK.fetch_max(outer, Ordering::Relaxed))
+    if thread { HERE.with(|here| here.end(outer)) } else { ALL.end(outer) }
 }
 
 pub(super) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
