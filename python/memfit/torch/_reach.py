@@ -148,7 +148,7 @@ class Reach:
 
 
 def _kind(thing: dict[Any, Any]) -> type[dict[Any, Any]]:
-    """Whose methods read and write `thing` itself: subclasses make entries, or refuse them, as they are read."""
+    """Whose methods read and write `thing` itself: subclasses may make entries as they are read, or refuse."""
     return collections.OrderedDict if isinstance(thing, collections.OrderedDict) else dict
 
 
