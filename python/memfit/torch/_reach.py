@@ -148,7 +148,7 @@ class Reach:
 
 
 def _kind(thing: dict[Any, Any]) -> type[dict[Any, Any]]:
-    """Whose methods read and write `thing` itself: subclasses may make entries as they are read, or refuse."""
+    """Whose methods read and write `thing` itself: subclasses may make entries as they are read, or none."""
     return collections.OrderedDict if isinstance(thing, collections.OrderedDict) else dict
 
 
