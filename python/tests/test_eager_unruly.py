@@ -30,9 +30,7 @@ def plain(seed: int) -> tuple[list[str], list[str]]:
     return outcome(program)
 
 
-def under(
-    seed: int, budget: int, *, evict_all: bool
-) -> tuple[str, int, tuple[list[str], list[str]] | None]:
+def under(seed: int, budget: int, *, evict_all: bool) -> tuple[str, int, tuple[list[str], list[str]] | None]:
     """How the program ended, the engine's peak, and what it came to."""
     try:
         with Budget(budget, evict_all=evict_all) as engine:

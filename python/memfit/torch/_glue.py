@@ -502,7 +502,6 @@ def switches(flush: bool) -> tuple[Any, ...]:
     return _switches.read(_rows, flush)
 
 
-
 def draw(generator: torch.Generator | None) -> tuple[torch.Generator | None, torch.Tensor]:
     """The state of the generator that the next random op draws from."""
     return generator, _generator(generator).get_state()

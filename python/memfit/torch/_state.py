@@ -47,8 +47,7 @@ class State:
         ]
         optimizers = [thing for thing in objects if issubclass(type(thing), torch.optim.Optimizer)]
         self._optimizers = [
-            (weakref.ref(optimizer), _entries(optimizer) if self._keeps else {})
-            for optimizer in optimizers
+            (weakref.ref(optimizer), _entries(optimizer) if self._keeps else {}) for optimizer in optimizers
         ]
         self._generators = _generators.keep() if self._keeps else []
         self._reach = Reach(*self._roots) if self._keeps else None
