@@ -1,5 +1,7 @@
 //! `cargo xtask`: everything that's done to the project rather than with it.
 
+#![forbid(unsafe_code)]
+
 mod bench;
 mod hammer;
 mod imports;

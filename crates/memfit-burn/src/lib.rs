@@ -34,6 +34,8 @@
 //! Architecture invariants: everything that knows a version of Burn is in one module, `v021`; what decides is the
 //! engine, which knows no Burn; nothing here is decided by a hash map's order.
 
+#![forbid(unsafe_code)]
+
 mod meter;
 mod settings;
 mod v021;

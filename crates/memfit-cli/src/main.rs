@@ -1,5 +1,7 @@
 //! The `memfit` command: files, clocks and terminals around the front door of the `memfit` crate.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod commands;
 mod error;

@@ -29,6 +29,8 @@
 //! Architecture invariants: no file, clock or environment is touched here; the tables of policies are the registry;
 //! a policy sees the tables and never changes them; nothing recurses; nothing is decided by a hash map's order.
 
+#![forbid(unsafe_code)]
+
 pub mod alloc;
 mod allowance;
 mod budget;

@@ -4,6 +4,8 @@
 //! hostile: every count, length and size is bounded and checked, and a file that is refused says where and why
 //! ([`FormatError`]). Reading never panics.
 
+#![forbid(unsafe_code)]
+
 pub mod checkmate_json;
 pub mod csv;
 pub mod device_toml;

@@ -4,6 +4,8 @@
 //! types. [`Graph`] is the input, [`Schedule`] what is to be done, [`Program`] the steps that follow from it, [`Layout`]
 //! the addresses, [`Plan`] the claim that a judge reads.
 
+#![forbid(unsafe_code)]
+
 mod codec;
 mod csr;
 mod device;

@@ -5,6 +5,8 @@
 //! strategy never imports a sibling strategy; composing them is the pipeline's work. What a strategy returns
 //! is a claim: this crate does not import the judge.
 
+#![forbid(unsafe_code)]
+
 pub mod dependencies;
 pub mod liveness;
 pub mod order;

@@ -13,6 +13,8 @@
 //! rates exceed the link's cap together, each gets its share of the cap. Frees, discards and awaits take no
 //! time themselves. The program ends when all lanes and queues are done.
 
+#![forbid(unsafe_code)]
+
 mod clock;
 mod cost;
 mod memory;

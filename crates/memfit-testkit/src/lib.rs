@@ -4,6 +4,8 @@
 //! a good plan with steps of every kind; [`MUTATORS`] make wrong ones of it; [`bytes::check`] runs either in
 //! real memory and says whether the right bytes come out. Development only: no product crate depends on it.
 
+#![forbid(unsafe_code)]
+
 mod actions;
 mod case;
 mod draft;

@@ -22,6 +22,8 @@
 //! # Ok::<(), memfit::Failure>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod check;
 pub mod explain;
 mod failure;
