@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Distribution, Int, Tensor};
 use memfit_burn::{
     Budget, Fault, Flex, FlexDevice, Memfit, Meter, Mode, Options, attempt, enable, enable_with, report, step,
 };
@@ -139,4 +139,20 @@ fn what_has_fitted_once_is_planned_however_slow() {
     let steps = report(&FlexDevice).steps;
     assert_eq!((steps.steps, steps.planned, steps.guided), (6, 1, 3));
     assert!(report(&FlexDevice).engine.peak <= budget.bytes());
+}
+
+/// A kernel that panics ends the op, and tensors that go afterwards do not end the process.
+#[test]
+fn an_op_that_the_backend_can_not_run_is_a_fault() {
+    let _alone = alone();
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    let mask = Tensor::<Memfit<Flex>, 2>::ones([4, 4], &FlexDevice).greater_elem(0.5);
+    let indices = Tensor::<Memfit<Flex>, 1, Int>::from_ints([9], &FlexDevice);
+    let fault = attempt(&FlexDevice, || mask.clone().select(0, indices.clone())).unwrap_err();
+    assert!(fault.to_string().contains("the backend can't run"), "{fault}");
+    let after = attempt(&FlexDevice, || mask.clone().bool_not()).unwrap_err();
+    assert!(after.to_string().contains("`enable` begins anew"), "{after}");
+    drop((mask, indices));
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    assert_eq!(chain::<B>(&FlexDevice), chain::<Autodiff<Flex>>(&FlexDevice));
 }

@@ -81,7 +81,7 @@ impl<B: Backend> RunnerClient for MemfitClient<B> {
     }
 
     fn sync(&self) -> Result<(), ExecutionError> {
-        self.with(|core| core.engine.host.runner.sync())
+        self.with(|core| core.engine.host.runner.inner().sync())
     }
 
     fn create_empty_handle(&self) -> TensorId {
@@ -161,11 +161,11 @@ impl<B: Backend> RunnerChannel for MemfitChannel<B> {
         dtype: DType,
     ) -> RouterTensor<MemfitClient<B>> {
         client.must(|core| {
-            let runner = core.engine.host.runner.clone();
+            let runner = core.engine.host.runner.inner().clone();
             let tensor = runner.register_tensor(handle, shape.clone(), dtype, client.clone());
             let ir = tensor.into_ir();
             let read = TensorIr { shape: shape.clone(), status: TensorStatus::ReadOnly, ..ir };
-            core.put_with(&read, |_| {})?;
+            core.put_with(&read, |_| Ok(()))?;
             Ok(RouterTensor::new(read.id, shape, dtype, client.clone()))
         })
     }

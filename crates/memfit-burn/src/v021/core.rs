@@ -7,7 +7,7 @@ use burn_backend::{DType, ExecutionError, TensorData};
 use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
-use memfit::engine::{Call, Engine, Fate, Fault, Output, Settings, TensorId};
+use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, TensorId};
 use memfit::ir::{Effect, Role};
 use memfit::{Bytes, Nanos};
 use rustc_hash::FxHashMap;
@@ -170,17 +170,17 @@ impl<B: Backend> Core<B> {
         }
         let shape = data.shape.clone();
         let tensor = TensorIr { id, shape, dtype: data.dtype, status: TensorStatus::ReadOnly };
-        self.put_with(&tensor, |host| host.runner.register_tensor_data_id(id, data))
+        self.put_with(&tensor, |host| host.runner.put(id, data))
     }
 
     /// Brings in a tensor whose handle `register` makes.
     pub(super) fn put_with(
         &mut self,
         tensor: &TensorIr,
-        register: impl FnOnce(&mut BurnHost<B>),
+        register: impl FnOnce(&mut BurnHost<B>) -> Result<(), HostError>,
     ) -> Result<(), Fault> {
         let made = self.engine.put(Bytes(ops::bytes(tensor).max(1)), Role::Input)?;
-        register(&mut self.engine.host);
+        register(&mut self.engine.host)?;
         let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
         let layout = self.engine.host.hold(block.storage, tensor);
         let known = Known { tensor: made, root: true, created: false, read: false };
@@ -418,7 +418,8 @@ impl<B: Backend> Core<B> {
         self.same_thread()?;
         let known = self.known(tensor)?;
         self.engine.get(known.tensor)?;
-        let data = self.engine.host.runner.read_tensor_async(ops::read_only(tensor));
+        self.engine.host.runner.check()?;
+        let data = self.engine.host.runner.inner().read_tensor_async(ops::read_only(tensor));
         if tensor.status == TensorStatus::ReadWrite {
             self.end(tensor.id)?;
         }
@@ -430,7 +431,8 @@ impl<B: Backend> Core<B> {
         self.same_thread()?;
         let known = self.known(tensor)?;
         self.engine.get(known.tensor)?;
-        let handle = self.engine.host.runner.get_tensor_handle(&ops::read_only(tensor));
+        self.engine.host.runner.check()?;
+        let handle = self.engine.host.runner.handle(&ops::read_only(tensor));
         if tensor.status == TensorStatus::ReadWrite {
             self.end(tensor.id)?;
         }

@@ -3,9 +3,8 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use burn_backend::{DType, Shape};
-use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
-use burn_router::{Runner, RunnerClient as _};
+use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_router::RunnerClient as _;
 use memfit::Nanos;
 use memfit::engine::{Block, Host, HostError, Run};
 use rustc_hash::FxHashMap;
@@ -16,6 +15,7 @@ use super::core::map_bytes;
 use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
 use super::recipe::{Made, Recipe};
+use super::runner::Guarded;
 use super::scratch::{Scratch, signature};
 use crate::meter::Meter;
 
@@ -80,7 +80,7 @@ impl<L> Pending<L> {
 }
 
 pub(super) struct BurnHost<B: Backend> {
-    pub(super) runner: Runner<B>,
+    pub(super) runner: Guarded<B>,
     pub(super) draws: Draws,
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
@@ -110,7 +110,7 @@ const NOBODY: u32 = u32::MAX;
 impl<B: Backend> BurnHost<B> {
     pub(super) fn new(device: B::Device) -> BurnHost<B> {
         BurnHost {
-            runner: Runner::new(device),
+            runner: Guarded::new(device),
             draws: Draws::new(),
             counters: Counters::default(),
             meter: None,
@@ -149,7 +149,7 @@ impl<B: Backend> BurnHost<B> {
 
     /// `tensor`, which is to be read only, is in `storage` from now on. Returns how it is laid out.
     pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) -> B::Layout {
-        let handle = self.runner.get_tensor_handle(tensor);
+        let handle = self.runner.handle(tensor);
         self.hold_with(storage, tensor, &handle)
     }
 
@@ -170,13 +170,7 @@ impl<B: Backend> BurnHost<B> {
     }
 
     fn drop_handle(&self, id: TensorId) {
-        let shape = Shape::from(Vec::<usize>::new());
-        self.runner.register_op(OperationIr::Drop(TensorIr {
-            id,
-            shape,
-            status: TensorStatus::ReadWrite,
-            dtype: DType::F32,
-        }));
+        self.runner.forget(id);
     }
 
     /// Runs `op` on the backend. `state`: where its random numbers begin.
@@ -195,14 +189,14 @@ impl<B: Backend> BurnHost<B> {
             }
             Some(_) => {
                 let seed = state.unwrap_or_else(|| self.draws.next_seed());
-                self.runner.seed(seed);
+                self.runner.inner().seed(seed);
                 None
             }
             None => None,
         };
         match drawn {
-            Some((id, data)) => self.runner.register_tensor_data_id(id, data),
-            None => self.runner.register_op(pending.op.take().ok_or_else(none)?),
+            Some((id, data)) => self.runner.put(id, data)?,
+            None => self.runner.run(pending.op.take().ok_or_else(none)?)?,
         }
         let ended = Instant::now();
         self.now = ended - self.started;
@@ -247,7 +241,7 @@ impl<B: Backend> BurnHost<B> {
 
     /// `output` is in `storage` from now on, and shares no bytes with an operand that is still there.
     fn hold_apart(&mut self, storage: u32, output: &TensorIr, run: &Run<'_>, free: &[bool]) -> B::Layout {
-        let handle = self.runner.get_tensor_handle(output);
+        let handle = self.runner.handle(output);
         let address = B::address(&handle);
         let operands = run.reads.iter().zip(free);
         let mut there = operands.filter(|(_, free)| !**free).map(|(block, _)| block.storage);
@@ -255,7 +249,7 @@ impl<B: Backend> BurnHost<B> {
             return self.hold_with(storage, output, &handle);
         }
         if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
-            self.runner.register_tensor_data_id(output.id, data);
+            self.runner.inner().register_tensor_data_id(output.id, data);
             self.counters.copies += 1;
         }
         self.hold(storage, output)

@@ -9,6 +9,7 @@ mod draws;
 mod host;
 mod ops;
 mod recipe;
+mod runner;
 mod scratch;
 mod session;
 mod steps;
@@ -19,5 +20,5 @@ pub use channel::{Bridge, Memfit, MemfitChannel, MemfitClient};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaDevice, DeviceMemory, Strided, device_memory};
 pub use host::Counters;
-pub use session::{Report, attempt, enable, enable_with, report, reset_peak, step, take_recorded};
+pub use session::{Report, attempt, enable, enable_with, evict_all, report, reset_peak, step, take_recorded};
 pub use steps::StepCounters;

@@ -83,6 +83,11 @@ pub fn report<D: Device>(device: &D) -> Report {
     })
 }
 
+/// Evicts all that can be computed again, whatever the budget: the hardest that a training can be put to.
+pub fn evict_all<D: Device>(device: &D) {
+    client::<D::Backend>(device).with(|core| core.engine.drop_all());
+}
+
 /// Counts the peak anew from what is in use now.
 pub fn reset_peak<D: Device>(device: &D) {
     client::<D::Backend>(device).with(|core| core.engine.reset_peak());
