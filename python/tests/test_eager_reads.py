@@ -637,3 +637,14 @@ def test_work_on_a_side_stream_stays():
         torch.cuda.current_stream().wait_stream(stream)
         assert not drop(y) and not drop(x)
         assert float(y.sum()) == 6 * (1 << 16)
+
+
+def test_a_loss_that_is_computed_by_another_formula_is_refused():
+    def loss(**options):
+        logits, target = numbers().view(-1, 8).sin(), torch.arange(256) % 8
+        return nn.functional.cross_entropy(logits, target, label_smoothing=0.1, **options)
+
+    weight = torch.arange(1.0, 9.0)
+    same_under_memfit(lambda: [loss(), loss(weight=weight), loss(ignore_index=1), loss(reduction="sum")])
+    with Budget(AMPLE), pytest.raises(RuntimeError, match="by another formula"):
+        loss(weight=weight, ignore_index=1)

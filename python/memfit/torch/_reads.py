@@ -24,6 +24,8 @@ _decide: Decide | None = None
 _switched: Callable[[], None] | None = None
 _replaced: list[tuple[Any, str, Any]] = []
 _ABSENT = object()
+_MEAN = 1
+"""The reduction, as PyTorch numbers them."""
 
 # Methods of tensors. Those that give a number are called by C code too, for the elements of a list.
 _HAND_OUT = (
@@ -112,6 +114,7 @@ def _wrappers() -> tuple[tuple[Any, str, Any], ...]:
     for name in _switches.setters():
         found.append((torch._C, name, _noted(getattr(torch._C, name))))
     found.append(_compiled.compile_function())
+    found.append((torch._C._nn, "cross_entropy_loss", _cross_entropy(torch._C._nn.cross_entropy_loss)))
     if "__dlpack_c_exchange_api__" in vars(torch.Tensor):
         # C code would read by it without asking; without it, it calls `__dlpack__`.
         found.append((torch.Tensor, "__dlpack_c_exchange_api__", _ABSENT))
@@ -147,3 +150,28 @@ def _noted(setter: Any) -> Any:
                 _switched()
 
     return put
+
+
+def _cross_entropy(original: Any) -> Any:
+    """Where ops are watched, the weights of targets that are ignored are added as zeros: in another order."""
+
+    @functools.wraps(original)
+    def asking(logits: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        names = ("weight", "reduction", "ignore_index", "label_smoothing")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        if (
+            _decide is not None
+            and given.get("label_smoothing", 0.0) > 0
+            and given.get("weight") is not None
+            and given.get("reduction", _MEAN) == _MEAN
+            and target.shape != logits.shape
+            and bool((target == given.get("ignore_index", -100)).any())
+        ):
+            raise RuntimeError(
+                "memfit: PyTorch computes `cross_entropy` with label smoothing, weights of classes and "
+                "ignored targets by another formula where ops are watched: its last bits would differ\n"
+                "hint: leave out the ignored targets, or one of the two"
+            )
+        return original(logits, target, *args, **kwargs)
+
+    return asking

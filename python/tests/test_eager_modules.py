@@ -1,0 +1,177 @@
+"""PyTorch's own tables of modules and optimizers, with everything evicted after every op: the same bits.
+
+Of the modules every fourth case is run, and the first variant of each optimizer in each of its forms;
+`MEMFIT_MODULES=1` runs all of both.
+"""
+
+import copy
+import gc
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from opinfo import bits, tensors
+from torch import nn
+from torch.utils import _pytree as pytree
+from training import AMPLE, digest
+
+import memfit
+from memfit.torch.eager import Budget
+
+ALL = bool(os.environ.get("MEMFIT_MODULES"))
+# What a refusal has to be: a new one is a bug until it stands here.
+REFUSED = {"nn.LinearCrossEntropyLoss"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_starts():
+    """A budget starts by looking for tensors among all objects: those there now are out of its sight."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal import common_modules, common_optimizers  # noqa: F401
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+Run = Callable[[], list[str]]
+
+
+def outcome(run: Run) -> list[str] | Exception:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        try:
+            return [*run(), digest(torch.get_rng_state())]
+        except Exception as error:
+            return error
+
+
+def verdict(run: Run) -> str:
+    """`same`, `refused`, or without memfit `fails`, or `random`: differs from run to run."""
+    plain = outcome(run)
+    if isinstance(plain, Exception):
+        return "fails"
+
+    def within() -> list[str]:
+        with Budget(AMPLE, evict_all=True):
+            return run()
+
+    found = outcome(within)
+    if found == plain:
+        return "same"
+    if any(outcome(run) != plain for _ in range(3)):
+        return "random"
+    if isinstance(found, Exception):
+        assert "memfit" in str(found) or isinstance(found, memfit.BudgetError), repr(found)
+        return "refused"
+    raise AssertionError([one == other for one, other in zip(plain, found, strict=True)])
+
+
+def anew(value: Any) -> Any:
+    """Made by ops, so that memfit can take the copies away and make them again."""
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    return pytree.tree_map(one, value)
+
+
+def modules() -> Iterator[tuple[str, Run]]:
+    from torch.testing._internal.common_modules import module_db
+
+    for info in module_db:
+        for training in (True, False):
+            torch.manual_seed(0)
+            inputs = info.module_inputs_func(
+                info, device="cpu", dtype=torch.float32, requires_grad=True, training=training
+            )
+            # One has hundreds.
+            for at, sample in list(enumerate(inputs))[:: 1 + len(inputs) // 24]:
+                if sample.forward_input is not None:
+                    yield f"{info.name} {at} {training}", applied(info, sample, training)
+
+
+def applied(info: Any, sample: Any, training: bool) -> Run:
+    def run() -> list[str]:
+        made, given = sample.constructor_input, sample.forward_input
+        module = info.module_cls(*made.args, **made.kwargs).train(training)
+        args, kwargs = anew((given.args, given.kwargs))
+        results = tensors(module(*args, **kwargs))
+        leaves = [leaf for leaf in (*module.parameters(), *tensors((args, kwargs))) if leaf.requires_grad]
+        wanted = [result for result in results if result.requires_grad]
+        found: list[torch.Tensor] = []
+        if wanted and leaves:
+            weights = [torch.randn_like(result.detach()) for result in wanted]
+            gradients = torch.autograd.grad(wanted, leaves, weights, allow_unused=True)
+            found = [gradient for gradient in gradients if gradient is not None]
+        return bits([*results, *found, *module.state_dict().values()])
+
+    return run
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_modules_give_the_same_bits(share):
+    cases = list(modules())
+    chosen = cases[share::4] if ALL else cases[share::16]
+    found = Counter()
+    for name, run in chosen:
+        told = verdict(run)
+        assert told != "refused" or name.split()[0] in REFUSED, name
+        found[told] += 1
+    print(dict(found))
+    assert found["same"] > 0.95 * len(chosen)
+
+
+def optimizers() -> Iterator[tuple[str, Run]]:
+    from torch.testing._internal.common_optimizers import optim_db
+
+    for info in optim_db:
+        forms = [{name: True} for name in info.supported_impls if name in ("foreach", "fused")]
+        for form in ({"foreach": False}, *forms):
+            if "fused" in form and "cpu" not in info.supports_fused_on:
+                continue
+            for at, inputs in enumerate(info.optim_inputs_func(device="cpu")[: None if ALL else 1]):
+                kwargs = {**copy.deepcopy(inputs.kwargs), **form}
+                yield f"{info.optim_cls.__name__} {form} {at}", optimized(info.optim_cls, kwargs)
+
+
+def optimized(kind: Callable[..., torch.optim.Optimizer], kwargs: dict[str, Any]) -> Run:
+    def run() -> list[str]:
+        sparse = kind is torch.optim.SparseAdam
+        net: nn.Module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+        if sparse:
+            net = nn.Embedding(10, 6, sparse=True)
+            kwargs.pop("foreach", None)
+        optimizer = kind(net.parameters(), **kwargs)
+        for _ in range(3):
+            batch = torch.randint(0, 10, (4,)) if sparse else torch.randn(4, 6)
+
+            def closure(batch: torch.Tensor = batch) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = (net(batch) ** 2).sum()
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+        state = [value for each in optimizer.state.values() for value in tensors(each)]
+        return bits([*net.state_dict().values(), *state])
+
+    return run
+
+
+def test_optimizers_give_the_same_bits():
+    found = Counter()
+    for name, run in optimizers():
+        told = verdict(run)
+        assert told not in ("refused", "random"), name
+        found[told] += 1
+    print(dict(found))
+    assert found["same"] >= 30
