@@ -26,7 +26,17 @@ const FAMILIES: [(&str, &[&str]); 3] = [
     ),
     (
         "crates/memfit-plan/src/schedule/recompute/",
-        &["bound", "climb", "greedy", "ladder", "model", "rebuild", "search"],
+        &[
+            "bound",
+            "climb",
+            "greedy",
+            "greedy/score",
+            "greedy/victim",
+            "ladder",
+            "model",
+            "rebuild",
+            "search",
+        ],
     ),
     (
         "crates/memfit-plan/src/place/",

@@ -7,8 +7,22 @@ use anyhow::{Result, bail};
 
 use crate::{imports, run};
 
-/// The most lines of a source file, its tests apart.
+/// The most lines of a source file that is not part of a product crate, its tests apart.
 const LONGEST: usize = 600;
+/// The most lines of a file in the `src/` of a crate, all of them counted.
+const LONGEST_IN_SRC: usize = 500;
+/// The most lines of a function there.
+const LONGEST_FUNCTION: usize = 90;
+/// Files that are longer still, and how long they may be: what can be shortened only. None of them may grow, and one
+/// that is short enough must go from here.
+const LONGER: [(&str, usize); 4] = [
+    ("crates/memfit-engine/src/engine.rs", 598),
+    ("crates/memfit-engine/src/run.rs", 559),
+    ("crates/memfit-py/src/torch/dispatch.rs", 553),
+    ("crates/memfit-verify/src/execute.rs", 521),
+];
+/// The same for functions, by file and name.
+const LONGER_FUNCTIONS: [(&str, &str, usize); 1] = [("crates/memfit-py/src/torch/dispatch.rs", "run", 209)];
 /// The most lines of code of the judge: no comments, no blank lines.
 const JUDGE: usize = 600;
 /// The most bytes of a tracked file.
@@ -38,6 +52,9 @@ pub(crate) fn check() -> Result<()> {
         if lines > LONGEST && !is_generated(&text) && !file.contains("/tests/") {
             faults.push(format!("{file}: {lines} lines, more than {LONGEST}: it holds more than one idea"));
         }
+        if file.starts_with("crates/") && file.contains("/src/") && file.ends_with(".rs") {
+            faults.extend(lengths(file, &text));
+        }
         if file.starts_with("crates/memfit-verify/src/") {
             judge += without_tests(&text).lines().filter(|line| is_code(line)).count();
         }
@@ -66,6 +83,70 @@ fn is_code(line: &str) -> bool {
 
 fn is_generated(text: &str) -> bool {
     text.lines().take(10).any(|line| line.contains("@generated"))
+}
+
+/// What is too long in a file of a crate.
+fn lengths(file: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut check = |what: String, lines: usize, most: usize, longer: Option<usize>| match longer {
+        None if lines > most => faults.push(format!("{what}: {lines} lines, more than {most}")),
+        Some(longer) if lines > longer => {
+            faults.push(format!("{what}: has grown from {longer} to {lines} lines"))
+        }
+        Some(longer) if lines < longer => {
+            faults.push(format!(
+                "{what}: {lines} lines now, the list in xtask/src/tidy.rs still says {longer}"
+            ));
+        }
+        _ => {}
+    };
+    let longer = LONGER.iter().find(|(name, _)| *name == file);
+    check(file.to_owned(), text.lines().count(), LONGEST_IN_SRC, longer.map(|&(_, lines)| lines));
+    for (name, lines) in functions(text) {
+        let longer = LONGER_FUNCTIONS.iter().find(|(at, known, _)| *at == file && *known == name);
+        check(format!("{file}: `{name}`"), lines, LONGEST_FUNCTION, longer.map(|&(.., lines)| lines));
+    }
+    faults
+}
+
+/// Every function with the lines from its head to its last brace. Files are formatted: the last brace stands below the
+/// first letter of the head.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut functions = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = function(line) else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let last = format!("{indent}}}");
+        // A head without a body ends with a semicolon, a body may stand on the line of its head.
+        let ends = |line: &&str| line.trim_end() == last || is_whole(line, indent);
+        if let Some(length) = lines[at..].iter().position(ends) {
+            functions.push((name, length + 1));
+        }
+    }
+    functions
+}
+
+/// Whether `line`, indented as the head of a function, ends it.
+fn is_whole(line: &str, indent: &str) -> bool {
+    let inner = line.strip_prefix(indent).unwrap_or_default();
+    !inner.starts_with(' ') && (inner.ends_with(';') || inner.ends_with('}'))
+}
+
+/// The name of the function whose head begins in `line`.
+fn function(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace();
+    let is_prefix = |word: &&str| {
+        ["const", "async", "unsafe", "extern", "\"C\"", "pub"].contains(word)
+            || word.starts_with("pub(")
+            || *word == "in"
+    };
+    let mut word = words.next()?;
+    while is_prefix(&word) || word.ends_with(')') && word.contains("::") {
+        word = words.next()?;
+    }
+    let name = if word == "fn" { words.next()? } else { return None };
+    name.split(['(', '<']).next()
 }
 
 /// Lines that name a place on somebody's machine.
@@ -99,4 +180,27 @@ fn leftovers(file: &str, text: &str) -> Vec<String> {
         }
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_measured_from_head_to_brace() {
+        let long = format!(
+            "    pub(in crate::a) const fn long<T>(\n        a: T,\n    ) {{\n{}    }}\n",
+            "        x();\n".repeat(90)
+        );
+        let text = format!(
+            "impl A {{\n{long}    fn short() {{}}\n    fn none();\n}}\nasync fn last() {{\n    fn inner() {{\n    }}\n}}\n"
+        );
+        let expected = [("long", 94), ("short", 1), ("none", 1), ("last", 4), ("inner", 2)];
+        assert_eq!(functions(&text), expected);
+        let faults = lengths("crates/a/src/lib.rs", &text);
+        assert_eq!(faults, ["crates/a/src/lib.rs: `long`: 94 lines, more than 90"]);
+        let file = "\n".repeat(501);
+        assert_eq!(lengths("crates/a/src/lib.rs", &file), ["crates/a/src/lib.rs: 501 lines, more than 500"]);
+        assert!(lengths("crates/a/src/lib.rs", &file[1..]).is_empty());
+    }
 }

@@ -121,45 +121,6 @@ impl<'a> Reader<'a> {
             b'0' => drop(self.pop()?),
             b'1' => drop(self.pop_mark()?),
             b'2' => self.stack.push(self.top()?),
-            b'N' => self.push(Value::None)?,
-            0x88 => self.push(Value::Bool(true))?,
-            0x89 => self.push(Value::Bool(false))?,
-            b'J' => {
-                let number = i32::from_le_bytes(self.fixed()?);
-                self.push(Value::Int(number.into()))?;
-            }
-            b'K' => {
-                let number = u8::from_le_bytes(self.fixed()?);
-                self.push(Value::Int(number.into()))?;
-            }
-            b'M' => {
-                let number = u16::from_le_bytes(self.fixed()?);
-                self.push(Value::Int(number.into()))?;
-            }
-            0x8a => {
-                let [length] = self.fixed()?;
-                self.long(length.into())?;
-            }
-            0x8b => {
-                let length = u32::from_le_bytes(self.fixed()?);
-                self.long(length.into())?;
-            }
-            b'G' => {
-                let number = f64::from_be_bytes(self.fixed()?);
-                self.push(Value::Float(number))?;
-            }
-            b'X' | b'T' | b'B' => {
-                let length = u32::from_le_bytes(self.fixed()?);
-                self.string(op, length.into())?;
-            }
-            0x8c | b'U' | b'C' => {
-                let [length] = self.fixed()?;
-                self.string(op, length.into())?;
-            }
-            0x8d | 0x8e | 0x96 => {
-                let length = u64::from_le_bytes(self.fixed()?);
-                self.string(op, length)?;
-            }
             b')' | b']' => self.push(Value::List(Vec::new()))?,
             b'}' => self.push(Value::Dict(Vec::new()))?,
             0x85..=0x87 => {
@@ -210,9 +171,56 @@ impl<'a> Reader<'a> {
                 let index = u32::from_le_bytes(self.fixed()?);
                 self.recall(index)?;
             }
-            other => return Err(refusal(other)),
+            op => self.atom(op)?,
         }
         Ok(None)
+    }
+
+    /// Obeys an opcode that pushes a value without parts.
+    fn atom(&mut self, op: u8) -> Result<(), String> {
+        match op {
+            b'N' => self.push(Value::None)?,
+            0x88 => self.push(Value::Bool(true))?,
+            0x89 => self.push(Value::Bool(false))?,
+            b'J' => {
+                let number = i32::from_le_bytes(self.fixed()?);
+                self.push(Value::Int(number.into()))?;
+            }
+            b'K' => {
+                let number = u8::from_le_bytes(self.fixed()?);
+                self.push(Value::Int(number.into()))?;
+            }
+            b'M' => {
+                let number = u16::from_le_bytes(self.fixed()?);
+                self.push(Value::Int(number.into()))?;
+            }
+            0x8a => {
+                let [length] = self.fixed()?;
+                self.long(length.into())?;
+            }
+            0x8b => {
+                let length = u32::from_le_bytes(self.fixed()?);
+                self.long(length.into())?;
+            }
+            b'G' => {
+                let number = f64::from_be_bytes(self.fixed()?);
+                self.push(Value::Float(number))?;
+            }
+            b'X' | b'T' | b'B' => {
+                let length = u32::from_le_bytes(self.fixed()?);
+                self.string(op, length.into())?;
+            }
+            0x8c | b'U' | b'C' => {
+                let [length] = self.fixed()?;
+                self.string(op, length.into())?;
+            }
+            0x8d | 0x8e | 0x96 => {
+                let length = u64::from_le_bytes(self.fixed()?);
+                self.string(op, length)?;
+            }
+            other => return Err(refusal(other)),
+        }
+        Ok(())
     }
 
     fn take(&mut self, length: u64) -> Result<&'a [u8], String> {

@@ -1,7 +1,7 @@
 //! Tables of `recompute` on the shared graphs and the corpus, beside the figures of the notes.
 //!
-//! `recompute_bench [NAME…] [@checkmate|@hammer|@PART]`: strategies to run, `best` by default, on the shared
-//! graphs, on 10,000 random graphs with judge and real bytes, or on the corpus graphs named so. Planning time is
+//! `recompute_bench [NAME…] [@checkmate|@hammer|@layered|@PART]`: strategies to run, `best` by default, on the shared
+//! graphs, on 10,000 random graphs with judge and real bytes, on layered random graphs, or on the corpus graphs named so. Planning time is
 //! that of one thread. `ONLY=unet RATIOS=0.7,0.6 EFFORT=3` in the environment narrow the shared graphs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -18,6 +18,7 @@ use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::recompute::{self, Recompute};
 use memfit_plan::schedule::{RunList, Task, fit};
+use memfit_testkit::{Layered, layered};
 
 /// Processor time of this thread so far: other work on the machine doesn't count.
 fn cpu() -> Duration {
@@ -98,6 +99,10 @@ fn chain(layers: usize) -> Graph {
     });
     graph(&format!("chain{layers}"), &nodes.collect::<Vec<_>>())
 }
+
+/// Layers, edges in a hundred that skip some, and bytes that sizes are multiples of.
+const LAYERED: [(usize, usize, u64); 5] =
+    [(60, 14, 10), (60, 14, 4096), (100, 3, 4096), (20, 14, 4096), (250, 30, 4096)];
 
 const RATIOS: [f64; 8] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2];
 
@@ -276,6 +281,18 @@ fn main() {
             hammer(strategy, graphs.unwrap_or(10_000));
             continue;
         }
+        if matches!(only.as_deref(), None | Some("@layered")) {
+            for (seed, (layers, skips, unit)) in (1..).zip(LAYERED) {
+                println!(
+                    "\n{layers} layers, {skips} % of the edges skip some, sizes are multiples of {unit}, seed {seed}"
+                );
+                ratios(
+                    &layered(Layered { ops: 1000, edges: 5875, layers, skips, unit }, seed),
+                    strategy,
+                    [OOM; 8],
+                );
+            }
+        }
         match only.as_deref() {
             None | Some("@checkmate") => {
                 for (file, best) in tables {
@@ -293,7 +310,7 @@ fn main() {
             }
             _ => {}
         }
-        if only.as_deref() != Some("@checkmate") {
+        if !matches!(only.as_deref(), Some("@checkmate" | "@layered")) {
             corpus(strategy, only.as_deref().unwrap_or("@").trim_start_matches('@'));
         }
     }

@@ -27,40 +27,10 @@ impl Network {
     /// Lets as much flow as can among `nodes` nodes, and gives the smallest set of nodes on the side of node
     /// 0 of a minimum cut. `None` if that takes more than `effort` visits of edges.
     pub(super) fn cut(mut self, nodes: usize, effort: usize) -> Option<(i64, Vec<bool>)> {
-        let mut starts = vec![0usize; nodes + 1];
-        for &(from, to) in &self.ends {
-            starts[from as usize + 1] += 1;
-            starts[to as usize + 1] += 1;
-        }
-        for node in 0..nodes {
-            starts[node + 1] += starts[node];
-        }
-        let mut edges = vec![0usize; 2 * self.ends.len()];
-        let mut fill = starts.clone();
-        for (at, &(from, to)) in self.ends.iter().enumerate() {
-            edges[fill[from as usize]] = 2 * at;
-            fill[from as usize] += 1;
-            edges[fill[to as usize]] = 2 * at + 1;
-            fill[to as usize] += 1;
-        }
+        let (starts, edges) = self.rows(nodes);
         let (mut flow, mut visits) = (0i64, 0usize);
         loop {
-            // Distances to node 1, so that a search from node 0 runs into few dead ends.
-            let mut distance = vec![u32::MAX; nodes];
-            let mut queue = vec![1u32];
-            distance[1] = 0;
-            let mut head = 0;
-            while let Some(&node) = queue.get(head) {
-                head += 1;
-                for &edge in &edges[starts[node as usize]..starts[node as usize + 1]] {
-                    visits += 1;
-                    let before = self.to[edge];
-                    if self.room[edge ^ 1] > 0 && distance[before as usize] == u32::MAX {
-                        distance[before as usize] = distance[node as usize] + 1;
-                        queue.push(before);
-                    }
-                }
-            }
+            let distance = self.distances(&starts, &edges, &mut visits);
             if distance[0] == u32::MAX {
                 break;
             }
@@ -122,6 +92,47 @@ impl Network {
             }
         }
         Some((flow, side))
+    }
+
+    /// By node, where its row of edges begins and ends, and the rows.
+    fn rows(&self, nodes: usize) -> (Vec<usize>, Vec<usize>) {
+        let mut starts = vec![0usize; nodes + 1];
+        for &(from, to) in &self.ends {
+            starts[from as usize + 1] += 1;
+            starts[to as usize + 1] += 1;
+        }
+        for node in 0..nodes {
+            starts[node + 1] += starts[node];
+        }
+        let mut edges = vec![0usize; 2 * self.ends.len()];
+        let mut fill = starts.clone();
+        for (at, &(from, to)) in self.ends.iter().enumerate() {
+            edges[fill[from as usize]] = 2 * at;
+            fill[from as usize] += 1;
+            edges[fill[to as usize]] = 2 * at + 1;
+            fill[to as usize] += 1;
+        }
+        (starts, edges)
+    }
+
+    /// Distances to node 1, so that a search from node 0 runs into few dead ends.
+    fn distances(&self, starts: &[usize], edges: &[usize], visits: &mut usize) -> Vec<u32> {
+        let mut distance = vec![u32::MAX; starts.len() - 1];
+        let mut queue = vec![1u32];
+        distance[1] = 0;
+        let mut head = 0;
+        while let Some(&node) = queue.get(head) {
+            head += 1;
+            for &edge in &edges[starts[node as usize]..starts[node as usize + 1]] {
+                *visits += 1;
+                let before = self.to[edge];
+                if self.room[edge ^ 1] > 0 && distance[before as usize] == u32::MAX {
+                    distance[before as usize] = distance[node as usize] + 1;
+                    queue.push(before);
+                }
+            }
+        }
+        distance
     }
 }
 

@@ -77,7 +77,7 @@ impl Recompute for Chain {
                     let limit = schedule.cost(task).map_or(0, |cost| signed(cost.peak) - task.constant);
                     let search = Search::new(task, &schedule, limit, context.seed);
                     let pruned = search.map(|mut search| {
-                        search.prune();
+                        search.prune(context.stop);
                         search.state.runs.schedule()
                     });
                     front.add_schedule(task, pruned.unwrap_or(schedule));

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::greedy::{self, SCORES};
+use super::greedy::{self, Purse, SCORES};
 use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
@@ -34,8 +34,7 @@ impl Work {
 
 /// Adds what is found towards `budget` itself.
 pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front: &mut Front) {
-    let work = Work::new(task, context.effort);
-    climb(task, signed(budget), work.changes(true), work.scores, context.seed, context, front);
+    Climb::new(task, context).rung((signed(budget), true), context.seed, front);
 }
 
 /// What is found on the ladder up to `budget`. A larger budget sees all that a smaller one saw.
@@ -45,7 +44,7 @@ pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Fron
     for schedule in by_bytes(task, context.stop) {
         front.add_schedule(task, schedule);
     }
-    let work = Work::new(task, context.effort);
+    let mut climb = Climb::new(task, context);
     let ladder = ladder(task);
     let mut between = between(task, &ladder).into_iter().peekable();
     // Apart, so that rungs find what they find without it.
@@ -55,12 +54,12 @@ pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Fron
             break;
         }
         let seed = context.seed ^ rung as u64;
-        climb(task, target, work.changes(round), work.scores, seed, context, &mut front);
+        climb.rung((target, round), seed, &mut front);
         while let Some((_, target)) = between.next_if(|&(after, _)| after == rung) {
             if target > signed(budget) || (context.stop)() {
                 break;
             }
-            stretch(task, target, work.changes / 48, seed, context, (&front, &mut stretched));
+            stretch(task, target, climb.work.changes / 48, seed, context, (&front, &mut stretched));
         }
     }
     for point in stretched.points {
@@ -86,73 +85,80 @@ fn stretch(
     }
     let limit = target - task.constant;
     let Some(mut search) = Search::new(task, &start.schedule, limit, seed) else { return };
-    search.prune();
-    search.polish(changes / 4);
+    search.prune(context.stop);
+    search.polish(changes / 4, context.stop);
     let mut found = search.state.runs.schedule();
     let effort = Effort { changes, heat: WARM, stop: context.stop };
     let best = search.state.cost;
     let mut better = None;
     search.anneal(effort, best, |state| better = Some(state.runs.schedule()));
     if let Some(mut search) = better.and_then(|schedule| Search::new(task, &schedule, limit, seed)) {
-        search.prune();
-        search.polish(changes / 4);
+        search.prune(context.stop);
+        search.polish(changes / 4, context.stop);
         found = search.state.runs.schedule();
     }
     stretched.add_schedule(task, found);
 }
 
-/// Adds to `front` what greedy runs and local search find within `target`.
-fn climb(
-    task: &Task<'_>,
-    target: i64,
-    changes: usize,
-    scores: usize,
-    seed: u64,
-    context: &Context<'_>,
-    front: &mut Front,
-) {
-    let limit = target - task.constant;
-    for &score in &SCORES[..scores] {
-        if let Some(schedule) = greedy::run(task, limit, score, 4, context.stop) {
-            front.add_schedule(task, schedule);
-        }
+/// A climb from rung to rung.
+struct Climb<'c, 'g> {
+    task: &'c Task<'g>,
+    context: &'c Context<'c>,
+    work: Work,
+    purse: Purse,
+}
+
+impl<'c, 'g> Climb<'c, 'g> {
+    fn new(task: &'c Task<'g>, context: &'c Context<'c>) -> Self {
+        Climb { task, context, work: Work::new(task, context.effort), purse: Purse::of(task) }
     }
-    let least = task.base_time() + bound::extra(task, bytes(target));
-    // Three rounds: from scratch, to be free of what greedy runs have in common; then twice from the best.
-    for (round, (heat, part)) in [(HOT, 0.5), (MILD, 0.3), (WARM, 0.2)].into_iter().enumerate() {
-        let seed = seed.wrapping_add(1000 * round as u64);
-        if (context.stop)() {
-            break;
-        }
-        let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else { return };
-        let mut best = start.cost.time;
-        let mut share = 1.0;
-        if start.cost.peak > bytes(target) {
-            best = Nanos(u64::MAX);
-        } else if best <= least {
-            return; // Nothing is faster.
-        } else {
-            // Work goes where there is something to gain: all of it for half a percent.
-            let gap = best.as_secs_f64() / least.as_secs_f64() - 1.0;
-            share = (gap / 0.005).clamp(0.25, 1.6);
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
-        let changes = (changes as f64 * share * part) as usize;
-        let start = if round == 0 { RunList::plain(task) } else { start.schedule.clone() };
-        let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
-        let mut found = None;
-        let effort = Effort { changes, heat, stop: context.stop };
-        search.anneal(effort, best.0, |state| found = Some(state.runs.schedule()));
-        match found {
-            Some(schedule) => {
-                if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
-                    search.prune();
-                    search.polish(changes / 4);
-                    front.add_schedule(task, search.state.runs.schedule());
-                }
+
+    /// Adds to `front` what greedy runs and local search find within `target`, with more work where that is `round`.
+    fn rung(&mut self, (target, round): (i64, bool), seed: u64, front: &mut Front) {
+        let Climb { task, context, .. } = *self;
+        let (limit, changes) = (target - task.constant, self.work.changes(round));
+        for &score in &SCORES[..self.work.scores] {
+            if let Some(schedule) = greedy::run(task, limit, score, 4, &mut self.purse, context.stop) {
+                front.add_schedule(task, schedule);
             }
-            // What came closest is where the next one starts from.
-            None => front.add_schedule(task, search.state.runs.schedule()),
+        }
+        let least = task.base_time() + bound::extra(task, bytes(target));
+        // Three rounds: from scratch, to be free of what greedy runs have in common; then twice from the best.
+        for (round, (heat, part)) in [(HOT, 0.5), (MILD, 0.3), (WARM, 0.2)].into_iter().enumerate() {
+            let seed = seed.wrapping_add(1000 * round as u64);
+            if (context.stop)() {
+                break;
+            }
+            let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else { return };
+            let mut best = start.cost.time;
+            let mut share = 1.0;
+            if start.cost.peak > bytes(target) {
+                best = Nanos(u64::MAX);
+            } else if best <= least {
+                return; // Nothing is faster.
+            } else {
+                // Work goes where there is something to gain: all of it for half a percent.
+                let gap = best.as_secs_f64() / least.as_secs_f64() - 1.0;
+                share = (gap / 0.005).clamp(0.25, 1.6);
+            }
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
+            let changes = (changes as f64 * share * part) as usize;
+            let start = if round == 0 { RunList::plain(task) } else { start.schedule.clone() };
+            let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
+            let mut found = None;
+            let effort = Effort { changes, heat, stop: context.stop };
+            search.anneal(effort, best.0, |state| found = Some(state.runs.schedule()));
+            match found {
+                Some(schedule) => {
+                    if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
+                        search.prune(context.stop);
+                        search.polish(changes / 4, context.stop);
+                        front.add_schedule(task, search.state.runs.schedule());
+                    }
+                }
+                // What came closest is where the next one starts from.
+                None => front.add_schedule(task, search.state.runs.schedule()),
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::greedy::{self, Age, Price, Score};
+use super::greedy::{self, Age, Price, Purse, Score};
 use super::ladder::ladder;
 use super::task::signed;
 use super::{Front, Infeasible, Recompute, RunList, Task};
@@ -61,11 +61,13 @@ impl Recompute for Dtr {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let mut front = Front::default();
         front.add_schedule(task, RunList::plain(task));
+        let mut purse = Purse::of(task);
         for (target, _) in ladder(task) {
             if target > signed(budget) || (context.stop)() {
                 break;
             }
-            if let Some(schedule) = greedy::run(task, target - task.constant, self.score, 4, context.stop) {
+            let limit = target - task.constant;
+            if let Some(schedule) = greedy::run(task, limit, self.score, 4, &mut purse, context.stop) {
                 front.add_schedule(task, schedule);
             }
         }

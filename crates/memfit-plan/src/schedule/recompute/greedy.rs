@@ -9,47 +9,12 @@
 //! pool), space O(graph). Ties go to the value that has been in the pool for longest. Wrong choice for
 //! wide graphs at tight budgets, where nested re-runs pin too much.
 
+mod score;
+mod victim;
+
 use super::task::{NONE, narrow};
 use super::{RunList, Task};
-
-/// What a score counts as the price of eviction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Price {
-    /// 1 for every value.
-    One,
-    /// The op that makes it.
-    Local,
-    /// And its evicted ancestors.
-    Ancestors,
-    /// And its evicted descendants.
-    Neighbours,
-}
-
-/// What a score divides by, besides bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Age {
-    /// Nothing.
-    None,
-    /// Time since the last access.
-    Last,
-    /// Time to the next.
-    Next,
-}
-
-/// A rule of eviction: the least price ÷ (bytes × age) goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Score {
-    pub(super) price: Price,
-    pub(super) age: Age,
-    /// Whether bytes count.
-    pub(super) sized: bool,
-}
-
-impl Score {
-    pub(super) const fn new(price: Price, age: Age) -> Score {
-        Score { price, age, sized: true }
-    }
-}
+pub(super) use score::{Age, Price, Score};
 
 /// The rules that `best` and `dtr` try, in this order.
 pub(super) const SCORES: [Score; 8] = [
@@ -73,24 +38,49 @@ enum State {
     Gone,
 }
 
+/// The work that runs which find nothing may take together, in values looked at and operands walked over. A rule for
+/// chains may walk over the whole of a wide graph for each eviction, and find nothing in the end.
+pub(super) struct Purse {
+    left: u64,
+    /// What each run may take when nothing is left: enough for rules that look at each value alone.
+    least: u64,
+}
+
+impl Purse {
+    /// A walk takes as many steps as there are nodes at most, and each node has its evictions. No graph of the corpus with
+    /// less than 5,000 ops uses up half of it.
+    pub(super) fn of(task: &Task<'_>) -> Purse {
+        let nodes = task.nodes() as u64;
+        Purse { left: 100 * nodes * nodes.max(1000), least: 100 * nodes }
+    }
+}
+
 /// A schedule whose live bytes stay within `limit` (the constant not counted), by evicting as `score` says;
-/// `None` where this rule finds none, or none below `most` times the plain run time. `stop` is asked for
-/// each op.
+/// `None` where this rule finds none, or none below `most` times the plain run time, or none with the work that `purse`
+/// has left. `stop` is asked for each op.
 pub(super) fn run(
     task: &Task<'_>,
     limit: i64,
     score: Score,
     most: u64,
+    purse: &mut Purse,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<RunList> {
     let mut sim = Sim::new(task, limit, score, most);
-    for node in 0..narrow(task.nodes()) {
-        if stop() {
-            return None;
+    sim.most_work = purse.left.max(purse.least);
+    let mut all = || {
+        for node in 0..narrow(task.nodes()) {
+            if stop() {
+                return None;
+            }
+            sim.step(node)?;
         }
-        sim.step(node)?;
+        sim.finish()
+    };
+    if all().is_none() {
+        purse.left = purse.left.saturating_sub(sim.work);
+        return None;
     }
-    sim.finish()?;
     Some(RunList { runs: sim.runs })
 }
 
@@ -112,12 +102,19 @@ struct Sim<'t, 'g> {
     place: Vec<u32>,
     zombies: Vec<u32>,
     price: Vec<Option<u64>>,
+    /// By value: what its price is not below, where it is not known.
+    least: Vec<u64>,
+    /// Whether something was out and is gone: known prices may be above the true ones.
+    fallen: bool,
     mark: Vec<u32>,
     round: u32,
     now: u32,
     clock: u64,
     mem: i64,
     runs: Vec<u32>,
+    /// Values that were looked at, operands that were walked over.
+    work: u64,
+    most_work: u64,
 }
 
 /// An op that waits for its inputs.
@@ -168,12 +165,16 @@ impl<'t, 'g> Sim<'t, 'g> {
             place: vec![NONE; values],
             zombies: Vec::new(),
             price: vec![None; values],
+            least: vec![0; values],
+            fallen: false,
             mark: vec![0; values],
             round: 0,
             now: 0,
             clock: 1,
             mem,
             runs: Vec::new(),
+            work: 0,
+            most_work: u64::MAX,
         }
     }
 
@@ -325,8 +326,9 @@ impl<'t, 'g> Sim<'t, 'g> {
                 self.state[value as usize] = State::Here;
                 self.mem += task.size[value as usize];
                 self.price[value as usize] = None;
+                self.least[value as usize] = 0;
                 if again {
-                    self.stale(value);
+                    self.stale(value, false);
                 }
                 if self.locks[value as usize] == 0 {
                     self.enter_pool(value);
@@ -345,157 +347,13 @@ impl<'t, 'g> Sim<'t, 'g> {
                 self.sweep();
                 continue;
             }
+            if self.work > self.most_work {
+                return None;
+            }
             let victim = self.choose()?;
             self.evict(victim);
         }
         Some(())
-    }
-
-    fn choose(&mut self) -> Option<u32> {
-        let mut best: Option<(f64, u32)> = None;
-        for at in 0..self.pool.len() {
-            let value = self.pool[at];
-            let beaten = |score: f64| best.is_some_and(|(least, _)| score >= least);
-            // Where the price is known a score costs less than asking whether the value may go.
-            if self.known_price(value).is_some_and(|price| beaten(self.score(value, price)))
-                || !self.may_go(value)
-            {
-                continue;
-            }
-            let price = self.price_of(value);
-            let score = self.score(value, price);
-            if !beaten(score) {
-                best = Some((score, value));
-            }
-        }
-        best.map(|(_, value)| value)
-    }
-
-    /// Whether `value` could be made again whenever it's needed.
-    fn may_go(&self, value: u32) -> bool {
-        let task = self.task;
-        let producer = task.producer[value as usize] as usize;
-        let deadline = self.deadline[producer];
-        let last = match task.readers.row(value as usize).last() {
-            _ if task.live_out[value as usize] => NONE,
-            Some(&last) => last,
-            None => 0,
-        };
-        (deadline == NONE || last < deadline) && self.can_make(value)
-    }
-
-    fn can_make(&self, value: u32) -> bool {
-        let reads = self.task.reads_of(self.task.producer[value as usize], false);
-        reads.iter().all(|&read| self.state[read as usize] != State::Gone)
-    }
-
-    fn known_price(&self, value: u32) -> Option<u64> {
-        match self.score.price {
-            Price::One => Some(1),
-            Price::Local => Some(self.task.cost[self.task.producer[value as usize] as usize]),
-            Price::Ancestors | Price::Neighbours => self.price[value as usize],
-        }
-    }
-
-    fn price_of(&mut self, value: u32) -> u64 {
-        self.known_price(value).unwrap_or_else(|| {
-            let price = self.closure(value);
-            self.price[value as usize] = Some(price);
-            price
-        })
-    }
-
-    fn score(&self, value: u32, price: u64) -> f64 {
-        let at = value as usize;
-        let age = match self.score.age {
-            Age::None => 1,
-            Age::Last => self.clock - self.seen[at],
-            Age::Next => {
-                let (now, end) =
-                    (self.start[(self.now as usize + 1).min(self.start.len() - 1)], self.start.len());
-                let next = self.task.readers.row(at).get(self.read[at] as usize);
-                let total = self.start[end - 1];
-                match next {
-                    Some(&node) => self.start[node as usize].saturating_sub(now) + 1,
-                    None if self.task.live_out[at] => total.saturating_sub(now) + 1,
-                    None => total.saturating_sub(now) + total,
-                }
-            }
-        };
-        let size = if self.score.sized { self.task.size[at] as f64 } else { 1.0 };
-        // A zero price would hide all else.
-        (price as f64 + 1e-3) / (size * age as f64)
-    }
-
-    /// The run time of `value`'s op and of what is out around it.
-    fn closure(&mut self, value: u32) -> u64 {
-        self.round += 1;
-        let round = self.round;
-        let task = self.task;
-        let mut sum = task.cost[task.producer[value as usize] as usize];
-        let mut stack = vec![value];
-        self.mark[value as usize] = round;
-        while let Some(at) = stack.pop() {
-            let producer = task.producer[at as usize];
-            if producer == NONE {
-                continue;
-            }
-            for &read in task.reads_of(producer, false) {
-                if self.state[read as usize] == State::Out && self.mark[read as usize] != round {
-                    self.mark[read as usize] = round;
-                    sum = sum.saturating_add(task.cost[task.producer[read as usize] as usize]);
-                    stack.push(read);
-                }
-            }
-        }
-        if self.score.price == Price::Neighbours {
-            stack.push(value);
-            while let Some(at) = stack.pop() {
-                for &reader in task.readers.row(at as usize) {
-                    for &child in task.writes.row(reader as usize) {
-                        if self.state[child as usize] == State::Out && self.mark[child as usize] != round {
-                            self.mark[child as usize] = round;
-                            sum = sum.saturating_add(task.cost[reader as usize]);
-                            stack.push(child);
-                        }
-                    }
-                }
-            }
-        }
-        sum
-    }
-
-    /// Forgets the prices that hang on whether `value` is out.
-    fn stale(&mut self, value: u32) {
-        if matches!(self.score.price, Price::One | Price::Local) {
-            return;
-        }
-        self.round += 1;
-        let round = self.round;
-        let task = self.task;
-        let mut stack = vec![value];
-        self.mark[value as usize] = round;
-        while let Some(at) = stack.pop() {
-            let mut touch = |near: u32, stack: &mut Vec<u32>| {
-                if std::mem::replace(&mut self.mark[near as usize], round) != round {
-                    match self.state[near as usize] {
-                        State::Out => stack.push(near),
-                        _ => self.price[near as usize] = None,
-                    }
-                }
-            };
-            let producer = task.producer[at as usize];
-            if producer != NONE {
-                for &read in task.reads.row(producer as usize) {
-                    touch(read, &mut stack);
-                }
-            }
-            for &reader in task.readers.row(at as usize) {
-                for &child in task.writes.row(reader as usize) {
-                    touch(child, &mut stack);
-                }
-            }
-        }
     }
 
     fn evict(&mut self, value: u32) {
@@ -504,7 +362,7 @@ impl<'t, 'g> Sim<'t, 'g> {
         }
         self.state[value as usize] = State::Out;
         self.mem -= self.task.size[value as usize];
-        self.stale(value);
+        self.stale(value, true);
     }
 
     /// Ends `value`'s stay after its bytes were taken, or at its last use.
@@ -523,7 +381,7 @@ impl<'t, 'g> Sim<'t, 'g> {
 
     /// What is out and hangs on `value`, which is gone, is gone too.
     fn mark_gone(&mut self, value: u32) {
-        let mut stack = vec![value];
+        let (mut stack, mut gone) = (vec![value], false);
         while let Some(at) = stack.pop() {
             for &reader in self.task.readers.row(at as usize) {
                 if !self.task.reads_of(reader, false).contains(&at) {
@@ -532,10 +390,16 @@ impl<'t, 'g> Sim<'t, 'g> {
                 for &child in self.task.writes.row(reader as usize) {
                     if self.state[child as usize] == State::Out {
                         self.state[child as usize] = State::Gone;
+                        gone = true;
                         stack.push(child);
                     }
                 }
             }
+        }
+        if gone {
+            // Prices may have fallen.
+            self.least.fill(0);
+            self.fallen = true;
         }
     }
 

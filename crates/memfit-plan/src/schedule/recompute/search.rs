@@ -4,7 +4,8 @@
 //! 1983) on run time plus a price for bytes above the limit; the price rises while the search is above and
 //! falls while it is below (strategic oscillation, Glover 1989). Changes: a value is made again before one of
 //! its uses, with as much of what that needs as chance says; a later run goes; both at once; a later run moves.
-//! All work is counted in changes, none in seconds. No guarantee but the start's quality.
+//! All work is counted in changes, none in seconds; changes that take more than a usual one count as several, so that
+//! wide graphs with many operands, whose chains are long, take no more time. No guarantee but the start's quality.
 
 use super::random::Random;
 use super::runs::RunId;
@@ -20,7 +21,7 @@ pub(super) const WARM: (f64, f64) = (0.03, 0.0005);
 /// How long and from where.
 #[derive(Clone, Copy)]
 pub(super) struct Effort<'a> {
-    /// Changes to try.
+    /// Changes to try, of the usual size at most.
     pub(super) changes: usize,
     /// Heat at the start and at the end, as shares of the mean cost of an op.
     pub(super) heat: (f64, f64),
@@ -40,6 +41,14 @@ pub(super) struct Search<'t, 'g> {
 
 /// The most runs that one change inserts.
 const CHAIN: usize = 64;
+
+/// Work of a change of the usual size: the mean of 64 changes is below on all graphs of the corpus.
+const USUAL: u64 = 384;
+
+/// How many changes of the usual size take `work`.
+fn changes_of(work: u64) -> usize {
+    usize::try_from(work / USUAL).unwrap_or(usize::MAX)
+}
 
 impl<'t, 'g> Search<'t, 'g> {
     pub(super) fn new(task: &'t Task<'g>, start: &RunList, limit: i64, seed: u64) -> Option<Self> {
@@ -81,12 +90,17 @@ impl<'t, 'g> Search<'t, 'g> {
             best = self.state.cost;
             found(&self.state);
         }
-        for change in 0..effort.changes {
+        // Changes counted beside those that were tried, for their size.
+        let (mut change, mut beside, mut work) = (0, 0, self.state.work());
+        while change + beside < effort.changes {
             if change % 64 == 0 {
                 if (effort.stop)() {
                     break;
                 }
                 if change > 0 {
+                    let done = changes_of(self.state.work() - work);
+                    beside += done.saturating_sub(64);
+                    work = self.state.work();
                     // A third of the time within the limit is enough.
                     price *= if within < 16 { 1.1 } else { 0.92 };
                     price = price.clamp(1e-3 / unit, 1e4 / unit);
@@ -94,7 +108,8 @@ impl<'t, 'g> Search<'t, 'g> {
                     within = 0;
                 }
             }
-            let progress = change as f64 / effort.changes as f64;
+            let progress = ((change + beside) as f64 / effort.changes as f64).min(1.0);
+            change += 1;
             let heat = hot * (cold / hot).powf(progress);
             self.state.begin();
             let right = self.change();
@@ -315,14 +330,17 @@ impl<'t, 'g> Search<'t, 'g> {
         self.insert(node, target.min(self.state.runs.len() - 1)).is_some()
     }
 
-    /// Removes later runs, dearest first, for as long as the limit holds.
-    pub(super) fn prune(&mut self) {
+    /// Removes later runs, dearest first, for as long as the limit holds and `stop` does not say that it is enough.
+    pub(super) fn prune(&mut self, stop: &(dyn Fn() -> bool + Sync)) {
         let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
         runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run));
         let over = self.state.over;
         for run in runs {
             if !self.state.runs.is_extra(run) {
                 continue;
+            }
+            if stop() {
+                return;
             }
             self.state.begin();
             if !self.drop_run(run) || self.state.over > over {
@@ -333,15 +351,18 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Replaces one later run, or two, by cheaper ones for as long as that is found within the limit: every
     /// later run out, dearest first, and every value in before every one of its uses. Looks at up to `most`
-    /// changes.
-    pub(super) fn polish(&mut self, most: usize) {
-        let mut left = most;
+    /// changes, of the usual size at most; asks `stop` after each 64.
+    pub(super) fn polish(&mut self, most: usize, stop: &(dyn Fn() -> bool + Sync)) {
+        let (mut tried, start) = (0, self.state.work());
         'again: loop {
             let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
             runs.sort_by_key(|&run| {
                 (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run)
             });
             for run in runs {
+                if stop() {
+                    return;
+                }
                 let before = self.state.cost;
                 self.state.begin();
                 if !self.state.runs.is_extra(run) || !self.drop_run(run) {
@@ -366,11 +387,12 @@ impl<'t, 'g> Search<'t, 'g> {
                             continue;
                         }
                         for eager in [0.0, 1.0] {
-                            if left == 0 {
+                            let counted = changes_of(self.state.work() - start).max(tried);
+                            if counted >= most || (tried % 64 == 63 && stop()) {
                                 self.state.take_back(0);
                                 return;
                             }
-                            left -= 1;
+                            tried += 1;
                             let right = self.make_before(value, next, eager);
                             if right && self.state.over == 0 && self.state.cost < before {
                                 continue 'again;
@@ -382,6 +404,81 @@ impl<'t, 'g> Search<'t, 'g> {
                 self.state.take_back(0);
             }
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use memfit_ir::{Graph, InPlace, OpId};
+    use memfit_testkit::{Layered, device, layered};
+
+    use super::*;
+    use crate::Context;
+    use crate::schedule::recompute::{Best, Recompute};
+
+    fn wide() -> Graph {
+        layered(Layered { ops: 1000, edges: 5875, layers: 60, skips: 14, unit: 16 }, 1)
+    }
+
+    /// Runs `with` on the task of `graph`, and on nine tenths of its peak, the constant not counted.
+    fn on<T>(
+        graph: &Graph,
+        stop: &(dyn Fn() -> bool + Sync),
+        with: impl Fn(&Task<'_>, Context<'_>, i64) -> T,
+    ) -> T {
+        let device = device();
+        let context = Context { stop, ..Context::new(&device) };
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let task = Task::new(graph, &order, InPlace::May, false, &context);
+        let limit = super::super::task::signed(task.reference()) / 10 * 9 - task.constant;
+        with(&task, context, limit)
+    }
+
+    /// Changes of a wide graph insert long chains: that counts.
+    #[test]
+    fn effort_is_counted_in_work() {
+        on(&wide(), &|| false, |task, context, limit| {
+            let mut search = Search::new(task, &RunList::plain(task), limit, 1).unwrap();
+            let effort = Effort { changes: 6400, heat: HOT, stop: context.stop };
+            search.anneal(effort, u64::MAX, |_| {});
+            let work = search.state.work();
+            assert!(work > 6400 * USUAL / 2, "{work}: too little to say anything");
+            assert!(work < 6400 * USUAL / 4 * 5, "{work}");
+            let schedule = search.state.runs.schedule();
+            let mut search = Search::new(task, &schedule, limit, 1).unwrap();
+            search.polish(640, context.stop);
+            assert!(search.state.work() < 640 * USUAL / 4 * 5, "{}", search.state.work());
+        });
+    }
+
+    #[test]
+    fn nothing_is_done_once_it_is_over() {
+        on(&wide(), &|| true, |task, context, limit| {
+            let mut search = Search::new(task, &RunList::plain(task), limit, 1).unwrap();
+            search.anneal(Effort { changes: 10_000, heat: HOT, stop: context.stop }, u64::MAX, |_| {});
+            search.prune(context.stop);
+            search.polish(10_000, context.stop);
+            assert_eq!(search.state.work(), 0);
+        });
+    }
+
+    /// Whoever is told that the time is over asks a few more times on the way out, and takes what it has.
+    #[test]
+    fn a_plan_ends_soon_after_it_is_told_to() {
+        for most in [0, 100, 3000] {
+            let asked = AtomicUsize::new(0);
+            let stop = || asked.fetch_add(1, Ordering::Relaxed) >= most;
+            on(&wide(), &stop, |task, context, limit| {
+                let budget = super::super::task::bytes(limit + task.constant);
+                if let Ok(front) = Best.plan(task, budget, &context) {
+                    assert!(front.points.iter().all(|point| point.cost.peak <= budget));
+                }
+            });
+            let asked = asked.into_inner();
+            assert!(asked <= most + 64, "{asked}, {most} allowed");
         }
     }
 }
