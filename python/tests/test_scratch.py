@@ -9,7 +9,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit.torch import _glue
+from memfit.torch import _glue, _infer, _parts
 
 SAMPLES = 4
 # Squares its matrix many times over in 32 bits.
@@ -26,11 +26,11 @@ class Compare(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not {*types} <= {torch.Tensor, torch.nn.Parameter}:
             return func(*args, **(kwargs or {}))
-        sizes, bound, _ = _glue.infer(func, args, kwargs)
+        sizes, bound, _ = _infer.infer(func, args, kwargs)
         result, taken = _glue.measure(func, args, kwargs)
         self.ops += 1
         if sizes is not None and taken is not None and taken > bound:
-            shapes = [(tensor.dtype, *tensor.shape) for tensor in _glue.tensors(args)]
+            shapes = [(tensor.dtype, *tensor.shape) for tensor in _parts.tensors(args)]
             self.more[func._schema.name] = (taken, bound, shapes)
         return result
 
@@ -58,7 +58,7 @@ def run(entry: Any, sample: Any, more: dict[str, tuple[Any, ...]]) -> int:
     try:
         with mode:
             results = entry(sample.input, *sample.args, **sample.kwargs)
-            wanted = [tensor for tensor in _glue.tensors(results) if tensor.requires_grad]
+            wanted = [tensor for tensor in _parts.tensors(results) if tensor.requires_grad]
             if wanted:
                 sum(tensor.abs().sum().double() for tensor in wanted).backward()
     except Exception:
@@ -105,7 +105,7 @@ def test_random_convolutions_take_no_more_than_they_are_said_to():
                 (backward, (torch.randn_like(y), x, weight, None, *settings, [True, True, False])),
             )
             for func, args in calls:
-                _, bound, guessed = _glue.infer(func, args, {})
+                _, bound, guessed = _infer.infer(func, args, {})
                 _, taken = _glue.measure(func, args, {})
                 assert guessed
                 ran += 1

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from memfit import _memfit
-from memfit.torch import _glue
+from memfit.torch import _glue, _parts
 
 
 class _Thawed:
@@ -33,20 +33,29 @@ def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
 
     Their order is that in which the collector knows their tensors, then that of the graphs.
     """
+    return live(device)[0]
+
+
+def live(device: torch.device) -> tuple[list[torch.UntypedStorage], list[torch.UntypedStorage]]:
+    """`live_storages`, and those that stand in for tensors without one, in oneDNN's layout."""
     found: dict[int, torch.UntypedStorage] = {}
+    opaque: dict[int, torch.UntypedStorage] = {}
     for tensor in _tensors():
         with contextlib.suppress(RuntimeError, NotImplementedError, ValueError):
             # A wrapper has no bytes; what it wraps is known by itself.
             if _glue.is_wrapper(tensor) or tensor.device.type != device.type:
                 continue
-            for storage in _parts(tensor):
+            if _parts.is_opaque(tensor):
+                opaque[torch.ops.mkldnn.data_ptr(tensor)] = _parts.stand_in(tensor)
+                continue
+            for storage in _storages(tensor):
                 # A fake tensor says that it is on a device; its storage does not.
                 if storage.device.type == device.type:
                     found[id(storage)] = storage
-    return list(found.values())
+    return list(found.values()), list(opaque.values())
 
 
-def _parts(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
     try:
         return [tensor.untyped_storage()]
     except NotImplementedError:

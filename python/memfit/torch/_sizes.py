@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from memfit.torch import _parts, _sparse
+
 Needs = tuple[list[int] | None, int]
 """Bytes of each storage that is made, and of scratch memory; or none, and a bound for both together."""
 
@@ -19,15 +21,16 @@ Infer = Callable[[Any, Any, Any], tuple[list[int] | None, int, bool]]
 def sizes(func: Any, args: Any, kwargs: Any, infer: Infer) -> Needs | None:
     """What a call needs of one of `BY_DATA`, or of an op with sparse operands; none if that can't be said.
 
-    `infer` is `_glue.infer`.
+    `infer` is `_infer.infer`.
     """
     schema = func._schema
     named = dict(zip((argument.name for argument in schema.arguments), args, strict=False)) | (kwargs or {})
+    _parts.refuse_opaque(func, _parts.tensors(named), None)
     try:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             if (needs := BY_DATA.get(schema.name)) is not None:
                 return needs(named, lambda of: infer(func, (), of))
-            return _of_sparse(func, named)
+            return None, _sparse.bound(func, named)
     except Exception:  # A wrong call fails again when it is made, with PyTorch's own words.
         return None
 
@@ -109,41 +112,6 @@ def _packed(of: dict[str, Any], _: Any) -> Needs:
 def _to_sparse(of: dict[str, Any], _: Any) -> Needs:
     x = of["self"]
     return None, 2 * _count(x) * (8 * x.dim() + x.itemsize) + _SMALL
-
-
-def _of_sparse(func: Any, of: dict[str, Any]) -> Needs:
-    """A bound for an op with operands that have parts, as far as kernels were seen to go."""
-    operands = [value for value in _flat(of.values()) if isinstance(value, torch.Tensor)]
-    read = sum(_bytes(operand) for operand in operands)
-    base = func._schema.name.split("::")[-1]
-    if base in ("to_dense", "_to_dense"):
-        return None, of["self"].numel() * of["self"].itemsize + _SMALL
-    if base in ("mm", "_sparse_mm", "addmm", "_sparse_addmm", "bmm"):
-        # Dense, once as it is and once turned; and the sparse one in another form.
-        *_, left, right = (operand for operand in operands if operand.dim() >= 2)
-        return None, 2 * math.prod((*left.shape[:-1], right.shape[-1])) * left.itemsize + 2 * read + _SMALL
-    if torch.Tag.pointwise in func.tags or base.rstrip("_") in ("clone", "copy", "zero", "detach"):
-        return None, read + _SMALL
-    return None, 3 * read + _SMALL
-
-
-def _flat(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    """What an operand has in memory, without what its storage has besides."""
-    if tensor.layout == torch.sparse_coo:
-        return _bytes(tensor._indices()) + _bytes(tensor._values())
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return sum(map(_bytes, (tensor.crow_indices(), tensor.col_indices(), tensor.values())))
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return sum(map(_bytes, (tensor.ccol_indices(), tensor.row_indices(), tensor.values())))
-    return tensor.numel() * tensor.itemsize
 
 
 _SMALL = 1 << 12

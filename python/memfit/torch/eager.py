@@ -14,6 +14,7 @@ same bits as without.
 import contextlib
 import functools
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -28,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import _memfit
 from memfit.torch import _compiled, _cuda, _glue, _modes, _reads
-from memfit.torch._alive import live_storages
+from memfit.torch._alive import live
 from memfit.torch._errors import parse_bytes
 from memfit.torch._slow import Pace
 
@@ -138,7 +139,7 @@ class Budget:
         here = (self.device.type, is_distributed(), *_cuda.switches())
         afresh, _known_for = here != _known_for, here
         native = _memfit.Eager(_glue, self._bytes, align=align, afresh=afresh, **self._options)
-        for storage in live_storages(self.device):
+        for storage in itertools.chain(*live(self.device)):
             native.adopt(storage)
         self._native, self._pace = native, Pace()
         if is_distributed():
@@ -363,14 +364,21 @@ def _here() -> Budget | None:
 
 
 def _before_read(decision: str, owner: torch.Tensor | torch.UntypedStorage) -> None:
-    """Something reads a tensor, or a storage, without an op. Other threads are told by the read itself."""
+    """Something reads a tensor, or a storage, without an op.
+
+    Another thread goes on reading while the program goes on computing: what it reads stays from then on.
+    """
     budget = _active
-    if budget is None or budget._native is None or budget._thread != threading.get_ident():
+    native = budget._native if budget is not None else None
+    if budget is None or native is None:
         return
+    here = budget._thread == threading.get_ident()
+    if not here and decision == "restore":
+        decision = "settle"
     with torch._C._DisableTorchDispatch():
         for storage in _glue.storages_of(owner):
-            if storage.device.type == budget.device.type:
-                getattr(budget._native, decision)(storage)
+            if storage.device.type == budget.device.type and (here or native.is_known(storage)):
+                getattr(native, decision)(storage)
 
 
 @contextlib.contextmanager

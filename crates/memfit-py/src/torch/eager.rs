@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
-use memfit::ir::{Bytes, Nanos, Role};
+use memfit::ir::{Bytes, Nanos};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -14,7 +14,6 @@ use super::dispatch::Inner;
 use super::glue::Glue;
 use super::ops::Learnt;
 use super::steps::Planning;
-use super::storages::Slot;
 use super::watched::Watched;
 
 thread_local! {
@@ -284,6 +283,12 @@ impl Eager {
         inner.again(py, |engine| engine.keep_resident(tensor))
     }
 
+    /// Whether a storage is watched.
+    fn is_known(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut within = self.enter(storage.py())?;
+        Ok(within.inner()?.known(storage).is_some())
+    }
+
     /// Whether the bytes of a storage are there.
     fn is_resident(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
         let mut within = self.enter(storage.py())?;
@@ -391,10 +396,7 @@ impl Eager {
     fn make_room(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        let room = inner.again(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
-        if let Some(block) = inner.engine.block_of(room) {
-            *inner.engine.host.slot(block.storage) = Slot::default();
-        }
+        let room = inner.put_bytes(py, bytes)?;
         inner.engine.del(room).map_err(|fault| inner.fault(py, fault))
     }
 

@@ -32,8 +32,10 @@ pub(super) struct Glue {
     pub(super) replay: Py<PyAny>,
     /// `threads()`: how many an op may use.
     pub(super) threads: Py<PyAny>,
-    /// `autocast()`: the dtype that ops cast to by themselves, or `None`.
+    /// `is_autocast(device_type)`: whether ops cast by themselves; `autocast(device_type)`: to which dtype.
+    pub(super) is_autocast: Py<PyAny>,
     pub(super) autocast: Py<PyAny>,
+    pub(super) device_type: Py<PyAny>,
     /// `switches(flush)`: all global switches that results depend on, as `replay` takes them.
     pub(super) switches: Py<PyAny>,
     /// `is_grad_enabled()`.
@@ -82,7 +84,9 @@ impl Glue {
             blank: take("blank")?,
             pointer: take("pointer")?,
             threads: take("threads")?,
+            is_autocast: take("is_autocast")?,
             autocast: take("autocast")?,
+            device_type: take("device_type")?,
             switches: take("switches")?,
             replay: take("replay")?,
             is_grad_enabled: take("is_grad_enabled")?,

@@ -49,8 +49,12 @@ impl Inner {
 
     /// Room for the state of a generator, which lives as long as the recipe that reads it.
     pub(super) fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
-        let bytes = Bytes(self.engine.host.glue.state_bytes);
-        let tensor = self.again(py, |engine| engine.put(bytes, Role::Constant))?;
+        self.put_bytes(py, self.engine.host.glue.state_bytes)
+    }
+
+    /// Room for bytes that are in no storage.
+    pub(super) fn put_bytes(&mut self, py: Python<'_>, bytes: u64) -> PyResult<TensorId> {
+        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
         if let Some(block) = self.engine.block_of(tensor) {
             *self.engine.host.slot(block.storage) = Slot::default();
         }

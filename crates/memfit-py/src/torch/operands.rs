@@ -188,7 +188,8 @@ impl<'py> Walk<'_, 'py> {
         if !tensor.getattr(self.glue.on_device.bind(py).cast::<PyString>()?)?.is_truthy()? {
             self.found.foreign = true;
             self.found.key.push(TENSOR);
-            self.shape_to_key(tensor)?;
+            let dtype = tensor.getattr(intern!(py, "dtype"))?;
+            self.shape_to_key(tensor, &dtype)?;
             return Ok(self.template.then(|| Arg::Value(tensor.clone().unbind())));
         }
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
@@ -208,7 +209,7 @@ impl<'py> Walk<'_, 'py> {
             self.found.foreign |= lazy;
         }
         self.found.key.push(TENSOR);
-        let first = self.shape_to_key(tensor)?;
+        let first = self.shape_to_key(tensor, &dtype)?;
         let extents = self.found.key[first..].into();
         let number = self.found.operands.len();
         if number < 64 {
@@ -222,9 +223,8 @@ impl<'py> Walk<'_, 'py> {
     }
 
     /// Appends dtype, rank, shape and strides to the key; returns where the shape begins.
-    fn shape_to_key(&mut self, tensor: &Bound<'py, PyAny>) -> PyResult<usize> {
+    fn shape_to_key(&mut self, tensor: &Bound<'py, PyAny>, dtype: &Bound<'py, PyAny>) -> PyResult<usize> {
         let py = tensor.py();
-        let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let shape = tensor.getattr(intern!(py, "shape"))?;
         let stride = tensor.call_method0(intern!(py, "stride"))?;
         let shape = shape.cast::<PyTuple>()?;

@@ -23,7 +23,7 @@ impl Inner {
     ) -> PyResult<()> {
         self.enter(&made.storage, tensor, bytes, false, Some(by))?;
         if let Some(block) = self.engine.block_of(tensor) {
-            self.engine.host.slot(block.storage).version.follow(&made.tensor);
+            self.engine.host.slot(block.storage).version.follow(&made.tensor, &made.storage);
         }
         Ok(())
     }

@@ -29,7 +29,10 @@ impl Switches {
     /// Looks at them; the number of their state.
     pub(super) fn look(&mut self, py: Python<'_>, glue: &Glue) -> PyResult<u32> {
         let threads = glue.threads.bind(py).call0()?.extract()?;
-        let autocast = Some(glue.autocast.bind(py).call0()?).filter(|dtype| !dtype.is_none());
+        let autocast = match glue.is_autocast.bind(py).call1((&glue.device_type,))?.is_truthy()? {
+            true => Some(glue.autocast.bind(py).call1((&glue.device_type,))?),
+            false => None,
+        };
         let flush = flushes_denormals();
         let same = !self.known.is_empty()
             && (threads, flush) == (self.threads, self.flush)

@@ -30,18 +30,11 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Begins to count with `tensor`. Tensors of inference mode have no count.
-    pub(super) fn follow(&mut self, tensor: &Bound<'_, PyAny>) {
-        let py = tensor.py();
-        let counted =
-            tensor.call_method0(intern!(py, "is_inference")).and_then(|inference| inference.is_truthy());
-        if !matches!(counted, Ok(false)) {
-            return;
-        }
-        if let (Ok(count), Ok(storage), Ok(reference)) =
-            (count(tensor), storage_of(tensor), PyWeakrefReference::new(tensor))
-        {
+    /// Begins to count with `tensor`, which is over `storage`. Tensors of inference mode have no count.
+    pub(super) fn follow(&mut self, tensor: &Bound<'_, PyAny>, storage: &Bound<'_, PyAny>) {
+        if let (Ok(count), Ok(reference)) = (count(tensor), PyWeakrefReference::new(tensor)) {
             let tensor = reference.into_any().cast_into::<PyWeakref>().ok().map(Bound::unbind);
+            let storage = storage.as_ptr().addr();
             *self = Version { tensor, storage, count, owed: 0, moved: self.moved };
         }
     }
@@ -127,7 +120,7 @@ impl Inner {
             return Ok(());
         }
         match slot.version.look(py) {
-            None => slot.version.follow(&operand.tensor),
+            None => slot.version.follow(&operand.tensor, &operand.storage),
             Some(false) => {}
             Some(true) => {
                 if let Some(entry) = self.entries.get_mut(&operand.address())

@@ -15,6 +15,7 @@ use super::storages::{Owner, Slot};
 /// A memory that held nothing so far, and that an op is about to overwrite as a whole.
 pub(super) struct Vacated<'py> {
     tensor: Bound<'py, PyAny>,
+    storage: Bound<'py, PyAny>,
     address: usize,
     bytes: u64,
     owner: Owner,
@@ -54,7 +55,8 @@ impl Inner {
         let Some(block) = self.engine.block_of(tensor) else { return Ok(None) };
         let owner = std::mem::take(&mut self.engine.host.slot(block.storage).owner);
         self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
-        Ok(Some(Vacated { tensor: operand.tensor.clone(), address, bytes, owner }))
+        let (tensor, storage) = (operand.tensor.clone(), operand.storage.clone());
+        Ok(Some(Vacated { tensor, storage, address, bytes, owner }))
     }
 
     /// The memory has been filled: `tensor` is what is in it. Without one the op has failed, and it holds nothing.
@@ -64,7 +66,7 @@ impl Inner {
         vacated: Vacated<'_>,
         tensor: Option<TensorId>,
     ) -> PyResult<()> {
-        let Vacated { tensor: over, address, bytes, owner } = vacated;
+        let Vacated { tensor: over, storage, address, bytes, owner } = vacated;
         let made = match tensor {
             Some(tensor) => Ok(tensor),
             None => self.again(py, |engine| engine.put(Bytes(bytes), Role::Input)),
@@ -79,7 +81,7 @@ impl Inner {
         if let Some(block) = self.engine.block_of(tensor_id) {
             let slot = self.engine.host.slot(block.storage);
             *slot = Slot { owner, ..Slot::default() };
-            slot.version.follow(&over);
+            slot.version.follow(&over, &storage);
         }
         // An op with a result that is given to it may have made that smaller.
         let item: u64 = over.getattr(intern!(py, "itemsize"))?.extract()?;
