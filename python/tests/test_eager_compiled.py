@@ -68,6 +68,30 @@ def test_a_compiled_model_trains_to_the_same_bits(backend):
     assert frames() > compiled, "under the budget it was not compiled"
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", GENERATED])
+def test_statistics_that_compiled_code_updates_are_no_unseen_writes(backend):
+    def run() -> list[str]:
+        torch.manual_seed(3)
+        torch._dynamo.reset()
+        layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)]
+        model = nn.Sequential(*layers)
+        compiled = torch.compile(model, backend=backend)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        averages = []
+        for _ in range(3):
+            averages.append(model[1].running_mean * 0.5)
+            compiled(torch.randn(4, 3, 12, 12)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with torch.no_grad():
+            averages.append(model.eval()(torch.ones(1, 3, 12, 12)))
+        return [digest(tensor.detach()) for tensor in (*model.state_dict().values(), *averages)]
+
+    expected = run()
+    with Budget(AMPLE, evict_all=True):
+        assert run() == expected
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", GENERATED])
 def test_what_was_compiled_before_is_used(backend):
     def function(x, y):

@@ -321,13 +321,46 @@ def in_thread(work):
 def test_another_thread_is_told_that_a_tensor_is_evicted():
     with Budget(AMPLE):
         y = evictable()
-        for touch in (lambda: y + 1, y.sum, y.numpy, y.tolist, y.data_ptr):
+        for touch in (lambda: y + 1, y.sum, lambda: y[0].clone()):
             error = in_thread(touch)
             assert isinstance(error, RuntimeError)
             assert "evicted by memfit" in str(error)
         restore(y)
         assert torch.equal(in_thread(lambda: y + 0), TWICE)
         assert torch.equal(y, TWICE)
+
+
+READS = {
+    "tolist": lambda y: y.tolist(),
+    "repr": repr,
+    "float": lambda y: float(y[0]),
+    "numpy": lambda y: y.numpy().copy(),
+    "copy": copy.deepcopy,
+    "tensor": lambda y: torch.tensor(y),
+}
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_what_another_thread_reads_in_python_comes_back_and_stays(read):
+    expected = read(TWICE)
+    with Budget(AMPLE):
+        y = evictable()
+        assert str(in_thread(lambda: read(y))) == str(expected)
+        assert is_resident(y)
+        assert not drop(y)
+
+
+def test_threads_that_read_while_another_computes():
+    with Budget(AMPLE, evict_all=True):
+        values = [torch.full((64,), float(at)).mul(2) for at in range(200)]
+        found: list = []
+        reader = threading.Thread(target=lambda: found.extend(value.tolist() for value in values))
+        reader.start()
+        total = sum(float((value + 1).sum()) for value in values)
+        reader.join()
+    assert found == [[2.0 * at] * 64 for at in range(200)]
+    assert total == sum(64 * (2.0 * at + 1) for at in range(200))
 
 
 def test_another_thread_can_neither_begin_nor_end_a_budget():

@@ -50,6 +50,29 @@ def compile_function() -> tuple[Any, str, Any]:
     return torch, "compile", compile
 
 
+def increment_function() -> tuple[Any, str, Any]:
+    """The function that counts writes, replaced: owner, name, wrapper.
+
+    Before AOTAutograd runs a graph it counts the writes that the graph will make, whether they will be seen
+    or not. So what was computed from these tensors comes back first. Whoever else counts may have written.
+    """
+    original = torch._C._increment_version
+
+    @functools.wraps(original)
+    def increment(tensors: Any) -> None:
+        tensors = tuple(tensors)
+        budget = _active()
+        if budget is not None and "_increment_version_" in sys._getframe(2).f_globals:
+            with torch._C._DisableTorchDispatch():
+                storages = (storage for tensor in tensors for storage in _glue.storages_of(tensor))
+                for storage in {id(storage): storage for storage in storages}.values():
+                    if storage.device.type == budget.device.type:
+                        budget._native.overwrite(storage)
+        original(tensors)
+
+    return torch._C, "_increment_version", increment
+
+
 @functools.cache
 def _wrap_after_compiling() -> None:
     # Inductor is imported by the first function that is compiled by it.

@@ -113,7 +113,7 @@ def _wrappers() -> tuple[tuple[Any, str, Any], ...]:
             wrap(importlib.import_module(module), (name,), decision)
     for name in _switches.setters():
         found.append((torch._C, name, _noted(getattr(torch._C, name))))
-    found.append(_compiled.compile_function())
+    found += [_compiled.compile_function(), _compiled.increment_function()]
     found.append((torch._C._nn, "cross_entropy_loss", _cross_entropy(torch._C._nn.cross_entropy_loss)))
     if "__dlpack_c_exchange_api__" in vars(torch.Tensor):
         # C code would read by it without asking; without it, it calls `__dlpack__`.
