@@ -131,6 +131,25 @@ def masked_assignment(_):
     return x.sum(), total(held)
 
 
+def sparse(count: int) -> list[torch.Tensor]:
+    """So many sparse tensors of 10 MiB."""
+    rows = MIB // 4
+    made = []
+    for at in range(count):
+        parts = torch.arange(rows)[None], torch.full((rows, 8), float(at))
+        made.append(torch.sparse_coo_tensor(*parts, (rows, 8)) * 2)
+    return made
+
+
+def several_sparse(_):
+    held, made = filled(), sparse(3)
+    return total([part.to_dense() for part in made]), total(held)
+
+
+def many_sparse(_):
+    return sparse(8)
+
+
 def distinct(_):
     held, x = filled(), torch.arange(MIB)
     values = torch.unique(x, return_inverse=True, return_counts=True)
@@ -173,9 +192,12 @@ PROGRAMS = [
     (nothing, masked, 62),
     (nothing, masked_assignment, 62),
     (nothing, distinct, 62),
+    (nothing, several_sparse, 76),
     (nothing, recurrent, 62),
     (nothing, state_of_a_loop, 24),
 ]
+REFUSED = [(nothing, many_sparse, 60)]
+"""What can't be done within the budget."""
 
 
 def name(before, program) -> str:
@@ -204,7 +226,7 @@ def main() -> None:
     shim.real_peak.restype = ctypes.c_long
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for before, program, mib in PROGRAMS:
+    for before, program, mib in PROGRAMS + REFUSED:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:

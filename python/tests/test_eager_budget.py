@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 import torch
-from real import PROGRAMS, name
+from real import PROGRAMS, REFUSED, name
 from torch import nn
 from training import CPU
 
@@ -49,6 +49,13 @@ def test_real_bytes_keep_to_the_budget(measured, program):
     told = measured[program]
     assert "died" not in told
     assert told["raised"] is None, told
+    assert told["peak"] <= told["budget"] + SLACK, told
+
+
+@pytest.mark.parametrize("program", [name(before, program) for before, program, _ in REFUSED])
+def test_what_is_refused_has_kept_to_the_budget(measured, program):
+    told = measured[program]
+    assert told["raised"] == "BudgetError", told
     assert told["peak"] <= told["budget"] + SLACK, told
 
 

@@ -34,7 +34,8 @@ def bound(func: Any, of: dict[str, Any]) -> int:
     wider = _width(numbers, of) // min(operand.itemsize for operand in sparse)
     if base == "to_dense":
         elements = of["self"].numel() * max(of["self"].itemsize, _width([], of))
-        return elements + (2 * made + ordered) * wider + _SMALL
+        direct = wider == 1 and of["self"].layout == torch.sparse_coo and of["self"]._values().is_contiguous()
+        return elements + (0 if direct else (2 * made + ordered) * wider) + _SMALL
     if base in ("mm", "sparse_mm", "addmm", "sparse_addmm", "bmm"):
         # Dense, once as it is and once turned; and the sparse one in another form.
         *_, left, right = (operand for operand in operands if operand.dim() >= 2)
