@@ -1,6 +1,7 @@
 """`memfit.torch.fit`: recorded once, planned, guided; same bits, within the budget, back to op by op."""
 
 import copy
+import json
 import random
 import time
 
@@ -179,11 +180,79 @@ def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_pa
     again(*batch)
     assert again.report.guided
     again.close()
+    rehearsed = memfit.torch.fit(step, budget, load=tmp_path)
+    rehearsed(*batch)
+    assert rehearsed.report.guided and rehearsed.report.identical and rehearsed.report.verified
+    assert rehearsed.report.tried == []
+    rehearsed.close()
     plan = tmp_path / "plan.json"
     plan.write_bytes(plan.read_bytes()[:-20])
     damaged = memfit.torch.fit(step, budget, check=False, load=tmp_path)
     with pytest.raises(memfit.InputError):
         damaged(*batch)
+
+
+@pytest.mark.parametrize("check", [False, None])
+@pytest.mark.parametrize("kind", ["compute", "free"])
+def test_a_plan_that_was_changed_by_hand_is_refused_before_it_runs(tmp_path, kind, check):
+    budget = budget_for(0.5)
+    net, _, step, batch = training()
+    fitted = memfit.torch.fit(step, budget, check=False)
+    for _ in range(2):
+        fitted(*batch)
+    assert fitted.report.verified is True
+    fitted.save(tmp_path)
+    fitted.close()
+    before = [parameter.clone() for parameter in net.parameters()]
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    steps = plan["steps"]
+    middle = len(steps) // 2
+    at = next(at for at in range(middle, len(steps)) if kind in steps[at])
+    # Well formed, and wrong: an op that does not run, or bytes that go before they are read.
+    steps.insert(0, steps.pop(at)) if kind == "free" else steps.pop(at)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    changed = memfit.torch.fit(step, budget, check=check, load=tmp_path)
+    with pytest.raises(memfit.VerificationError):
+        changed(*batch)
+    assert changed.report.verified is None
+    assert_same(before, list(net.parameters()))
+
+
+def test_the_cheapest_of_all_ways_is_taken():
+    budget = budget_for(0.4)
+    _, _, step, batch = training()
+    fitted = memfit.torch.fit(step, budget, check=False, strategy="auto")
+    for _ in range(3):
+        fitted(*batch)
+    report = fitted.report
+    tried = dict(report.tried)
+    assert report.guided and report.verified and "yes, by the judge" in repr(report)
+    assert {"evict:planned", "recompute:best"} <= set(tried)
+    least = min(ns for ns in tried.values() if ns is not None)
+    assert round(1e9 * report.predicted_recompute_seconds) == least
+    fitted.close()
+
+
+@pytest.mark.parametrize("strategy", ["evict:planned", "dtr", "recompute:next-use", "chen-sqrt"])
+def test_strategies_are_called_by_name(strategy):
+    budget = budget_for(0.6)
+    net, optimizer, step, batch = training()
+    expected = plainly(1, 3)
+    fitted = memfit.torch.fit(step, budget, check=False, strategy=strategy)
+    torch.manual_seed(1)
+    losses = [fitted(*batch) for _ in range(3)]
+    assert_same(expected, losses + left(net, optimizer))
+    names = [name for name, _ in fitted.report.tried]
+    assert names[0].removeprefix("recompute:") == strategy.removeprefix("recompute:")
+    assert fitted.report.guided
+    fitted.close()
+
+
+def test_a_strategy_that_does_not_exist_is_refused():
+    _, _, step, batch = training()
+    fitted = memfit.torch.fit(step, budget_for(0.9), check=False, strategy="magic")
+    with pytest.raises(memfit.UsageError, match="next-use"):
+        fitted(*batch)
 
 
 def test_an_exception_in_a_step_leaves_everything_usable():

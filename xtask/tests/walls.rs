@@ -12,7 +12,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("memfit-ir", &[]),
     ("memfit-verify", &["memfit-ir"]),
     ("memfit-sim", &["memfit-ir"]),
-    ("memfit-engine", &["memfit-ir", "memfit-sim"]),
+    ("memfit-engine", &["memfit-ir", "memfit-sim", "memfit-verify"]),
     ("memfit-plan", &["memfit-ir", "memfit-sim", "memfit-engine"]),
     ("memfit-formats", &["memfit-ir"]),
     (

@@ -6,10 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Int, Tensor};
+use memfit::formats::plan_json;
+use memfit::ir::Step;
+use memfit::profile::Saved;
 use memfit_burn::{
-    Budget, Fault, Flex, FlexDevice, Memfit, Meter, Mode, Options, attempt, enable, enable_with, report, step,
+    Budget, Fault, Flex, FlexDevice, Memfit, Meter, Mode, Options, attempt, enable, enable_with, last_plan,
+    load_plan, report, save_plan, step, tried,
 };
 
 type B = Autodiff<Memfit<Flex>>;
@@ -121,24 +125,94 @@ fn what_ops_take_for_themselves_may_count() {
     enable(&FlexDevice, Budget::UNLIMITED).unwrap();
 }
 
-#[test]
-fn what_has_fitted_once_is_planned_however_slow() {
-    let _alone = alone();
-    // So little that everything is computed several times.
-    let budget = Budget::of(6 << 14);
-    enable_with(&FlexDevice, Options { budget, mode: Mode::Planned, ..Options::default() }).unwrap();
+/// So little that everything of [`repeat`] is computed several times.
+const TIGHT: u64 = 6 << 14;
+
+/// Trains `steps` steps of a chain of 150 ops in planned mode; the gradients of the last.
+fn repeat(steps: usize) -> Vec<f32> {
+    <B as Backend>::seed(&FlexDevice, 5);
     let x = Tensor::<B, 2>::random([64, 64], Distribution::Default, &FlexDevice);
-    for _ in 0..6 {
-        let mut y = x.clone().require_grad();
+    let mut gradient = Vec::new();
+    for _ in 0..steps {
+        let x = x.clone().require_grad();
+        let mut y = x.clone();
         for _ in 0..150 {
             y = y.tanh();
         }
-        drop(y.sum().backward());
+        gradient = x.grad(&y.sum().backward()).unwrap().into_data().to_vec().unwrap();
+        drop(x);
         step(&FlexDevice).unwrap();
     }
+    gradient
+}
+
+fn planned() -> Options {
+    Options { budget: Budget::of(TIGHT), mode: Mode::Planned, ..Options::default() }
+}
+
+#[test]
+fn what_has_fitted_once_is_planned_however_slow() {
+    let _alone = alone();
+    enable_with(&FlexDevice, planned()).unwrap();
+    repeat(6);
     let steps = report(&FlexDevice).steps;
     assert_eq!((steps.steps, steps.planned, steps.guided), (6, 1, 3));
-    assert!(report(&FlexDevice).engine.peak <= budget.bytes());
+    assert!(report(&FlexDevice).engine.peak.0 <= TIGHT);
+}
+
+#[test]
+fn the_judge_passes_a_plan_before_it_is_followed() {
+    let _alone = alone();
+    enable_with(&FlexDevice, planned()).unwrap();
+    assert!(last_plan(&FlexDevice).is_none() && save_plan(&FlexDevice).unwrap().is_none());
+    assert_eq!(report(&FlexDevice).steps.verified, 0);
+    let gradient = repeat(4);
+    let steps = report(&FlexDevice).steps;
+    assert!(steps.guided > 0);
+    // The judge's word on the plan that was followed, on the program as it is.
+    let plan = last_plan(&FlexDevice).unwrap();
+    assert_eq!((steps.planned, steps.verified, steps.arena), (1, 1, plan.verified().peak().0));
+    assert_eq!(plan.verified().plan().graph, plan.graph().digest());
+    assert_eq!(steps.planned_recompute_ns, plan.repeated_ns());
+    assert!(tried(&FlexDevice).iter().any(|tried| tried.recompute_ns == Some(plan.repeated_ns())));
+    let saved = save_plan(&FlexDevice).unwrap().unwrap();
+
+    // Another run takes it over, and is guided by it to the same bits.
+    enable_with(&FlexDevice, planned()).unwrap();
+    load_plan(&FlexDevice, &saved).unwrap();
+    assert_eq!(report(&FlexDevice).steps.verified, 1);
+    assert_eq!(repeat(4), gradient);
+    let steps = report(&FlexDevice).steps;
+    assert!(steps.guided > 0 && steps.planned == 0, "{steps:?}");
+}
+
+#[test]
+fn a_plan_that_was_changed_by_hand_is_refused() {
+    let _alone = alone();
+    enable_with(&FlexDevice, planned()).unwrap();
+    repeat(4);
+    let saved = save_plan(&FlexDevice).unwrap().unwrap();
+    let file = plan_json::read(&saved.plan).unwrap();
+    let is_run = |step: &Step| matches!(step, Step::Compute(_));
+    let run = file.plan.program.steps.iter().rposition(is_run).unwrap();
+    let is_free = |step: &Step| matches!(step, Step::Free(_));
+    let free = file.plan.program.steps.iter().rposition(is_free).unwrap();
+    // An op that does not run; bytes that go before they are there.
+    for (from, to) in [(run, None), (free, Some(0))] {
+        let mut changed = file.clone();
+        let step = changed.plan.program.steps.remove(from);
+        if let Some(to) = to {
+            changed.plan.program.steps.insert(to, step);
+        }
+        let changed = Saved { profile: saved.profile.clone(), plan: plan_json::write(&changed) };
+        enable_with(&FlexDevice, planned()).unwrap();
+        let failure = load_plan(&FlexDevice, &changed).unwrap_err();
+        assert_eq!(failure.exit_code(), 6, "{failure}");
+        assert!(last_plan(&FlexDevice).is_none() && report(&FlexDevice).steps.verified == 0);
+    }
+    let cut = Saved { plan: saved.plan[..saved.plan.len() - 20].to_vec(), profile: saved.profile.clone() };
+    assert_eq!(load_plan(&FlexDevice, &cut).unwrap_err().exit_code(), 3);
+    assert!(load_plan(&FlexDevice, &saved).is_ok());
 }
 
 /// A kernel that panics ends the op, and tensors that go afterwards do not end the process.

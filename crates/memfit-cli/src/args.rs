@@ -224,6 +224,9 @@ pub(crate) struct ReplayArgs {
     /// Device that the times of a graph's ops come from
     #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
     pub(crate) device: String,
+    /// What plans with `--mode planned`: `auto` for the cheapest of all ways, `evict:planned`, or a scheduler [default: evict:planned]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) strategy: Option<String>,
     /// Write the plan of `--mode planned` to this file (`.json` or `.json.zst`), for the step in the profile
     #[arg(long, value_name = "PLAN", value_hint = ValueHint::FilePath, requires = "save_profile")]
     pub(crate) save_plan: Option<PathBuf>,

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use memfit_engine::Settings;
 use memfit_engine::evict::EVICTORS;
-use memfit_engine::offline::Effort;
+use memfit_engine::offline::Portfolio;
 use memfit_engine::replay::{Outcome, ReplayReport, Trace, replay, replay_planned};
 use memfit_ir::Bytes;
 
@@ -48,7 +48,7 @@ fn main() {
 fn run(trace: &Trace, name: &str, budget: Bytes) -> ReplayReport {
     let ours = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
     match name {
-        "planned" => replay_planned(trace, ours, 1.0, &Effort::default()).map(|(report, _)| report),
+        "planned" => replay_planned(trace, ours, 1.0, &mut Portfolio::default()).map(|(report, _)| report),
         "best" => replay(trace, ours, 1.0),
         _ => replay(trace, Settings::simulator(budget, name), 1.0),
     }

@@ -1,6 +1,6 @@
-//! Another budget while things run.
+//! Another budget, and another limit of time, while things run.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Nanos};
 
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -36,5 +36,22 @@ impl<H: Host> Engine<'_, H> {
         }
         self.settings.budget = budget;
         Ok(())
+    }
+
+    /// Counts [`crate::Stats::peak`] anew, from what is in use now.
+    pub fn reset_peak(&mut self) {
+        self.stats.peak = self.stats.used;
+    }
+
+    /// Bytes of the engine's own tables: what it takes to know how everything is made. They are used again, and not given
+    /// back, so this is also the most they have taken.
+    #[must_use]
+    pub fn table_bytes(&self) -> Bytes {
+        Bytes((self.state.bytes() + self.evictor.bytes()) as u64)
+    }
+
+    /// From now on at most `more` of time may go into recomputation, beside what has gone.
+    pub fn limit_recomputation(&mut self, more: Nanos) {
+        self.settings.patience = Nanos(self.stats.recompute_ns.saturating_add(more.0));
     }
 }

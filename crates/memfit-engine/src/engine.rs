@@ -2,109 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Effect, Nanos, Role};
+use memfit_ir::{Bytes, Effect, Role};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::alloc::{self, Allocator};
-use crate::allowance::Allowance;
-use crate::call::{Call, Dealloc, Output, Regeneration, TensorId};
+use crate::call::{Call, Output, TensorId};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::guide::Guide;
 use crate::host::{Block, Host};
 use crate::log::Log;
-use crate::past::Past;
-use crate::run::Scratch;
+use crate::released::Past;
+use crate::scratch::Scratch;
+pub use crate::settings::{Settings, Stats};
 use crate::state::{NONE, Record, State, next_index};
-
-/// How an engine works.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The most bytes in use at any moment: sources, results, scratch memory, everything.
-    pub budget: Bytes,
-    /// Every range starts at a multiple of this.
-    pub align: Bytes,
-    /// A name of [`alloc::ALLOCATORS`].
-    pub allocator: String,
-    /// A name of [`evict::EVICTORS`].
-    pub evictor: String,
-    /// For the policy.
-    pub options: evict::Options,
-    /// What happens at the last release.
-    pub dealloc: Dealloc,
-    /// How evicted inputs come back.
-    pub regeneration: Regeneration,
-    /// Whether what nobody can need any more leaves the tables. DTR's simulator never forgets.
-    pub forget: bool,
-    /// Whether a host that asks for it has the past cut where it costs more than it serves: [`Engine::cut_past`].
-    pub cut: bool,
-    /// The most time that may go into recomputation, since the start.
-    pub patience: Nanos,
-    /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
-    pub log: bool,
-    /// What planning may take of the machine that plans, and what the log of a run may take.
-    pub allowance: Allowance,
-}
-
-impl Settings {
-    /// memfit's own way, within `budget`.
-    #[must_use]
-    pub fn new(budget: Bytes) -> Settings {
-        Settings {
-            budget,
-            align: Bytes(512),
-            allocator: "best-fit".to_owned(),
-            evictor: "best".to_owned(),
-            options: evict::Options::default(),
-            dealloc: Dealloc::EagerEvict,
-            regeneration: Regeneration::Yielding,
-            forget: true,
-            cut: true,
-            patience: Nanos(u64::MAX),
-            log: false,
-            allowance: Allowance::default(),
-        }
-    }
-
-    /// Exactly as DTR's simulator, with `evictor`.
-    #[must_use]
-    pub fn simulator(budget: Bytes, evictor: &str) -> Settings {
-        Settings {
-            align: Bytes(1),
-            allocator: "ideal".to_owned(),
-            evictor: evictor.to_owned(),
-            regeneration: Regeneration::Nested,
-            forget: false,
-            ..Settings::new(budget)
-        }
-    }
-}
-
-/// What an engine has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Calls of [`Engine::apply`] that went through.
-    pub calls: u64,
-    /// Ns in first runs.
-    pub first_ns: u64,
-    /// Runs that were repetitions.
-    pub recomputes: u64,
-    /// Ns in repetitions.
-    pub recompute_ns: u64,
-    /// Storages evicted for room.
-    pub evictions: u64,
-    /// Most bytes in use.
-    pub peak: Bytes,
-    /// Bytes in use.
-    pub used: Bytes,
-    /// Highest end of a range.
-    pub height: Bytes,
-    /// Times that the bytes were there, but nowhere in one piece.
-    pub fragmented: u64,
-    /// Scores the policy computed.
-    pub evaluations: u64,
-}
 
 /// The online runtime over a host.
 pub struct Engine<'a, H: Host> {
@@ -188,13 +100,6 @@ impl<'a, H: Host> Engine<'a, H> {
         Stats { evaluations: self.evictor.evaluations(), ..self.stats }
     }
 
-    /// Bytes of the engine's own tables: what it takes to know how everything is made. They are used again, and not given
-    /// back, so this is also the most they have taken.
-    #[must_use]
-    pub fn table_bytes(&self) -> Bytes {
-        Bytes((self.state.bytes() + self.evictor.bytes()) as u64)
-    }
-
     /// Says what `tensor` is to the steps that begin from now on.
     ///
     /// # Errors
@@ -205,16 +110,6 @@ impl<'a, H: Host> Engine<'a, H> {
         let storage = self.state.storage_of(tensor.0);
         self.state.storages[storage as usize].role = role;
         Ok(())
-    }
-
-    /// From now on at most `more` of time may go into recomputation, beside what has gone.
-    pub fn limit_recomputation(&mut self, more: Nanos) {
-        self.settings.patience = Nanos(self.stats.recompute_ns.saturating_add(more.0));
-    }
-
-    /// Counts [`Stats::peak`] anew, from what is in use now.
-    pub fn reset_peak(&mut self) {
-        self.stats.peak = self.stats.used;
     }
 
     /// Brings in a tensor that no op makes: it stays until it's deleted and nothing needs it.
@@ -228,7 +123,7 @@ impl<'a, H: Host> Engine<'a, H> {
 
     /// As [`Engine::put`], at `offset` if there is room.
     pub(crate) fn put_at(&mut self, size: Bytes, role: Role, at: Option<Bytes>) -> Result<TensorId, Fault> {
-        self.follow(None, NONE)?;
+        self.lead_to(None, NONE)?;
         self.preferred.clear();
         let offset = self.room_near(at, size.0)?;
         let storage = self.state.new_storage(size);
@@ -258,11 +153,11 @@ impl<'a, H: Host> Engine<'a, H> {
         self.state.call = self.stats.calls;
         let record = self.enlist(call);
         let target = self.state.record(record).writes.first().copied().unwrap_or(NONE);
-        let ran = self.follow(Some(call), record);
+        let ran = self.lead_to(Some(call), record);
         let ran = ran.and_then(|()| self.overwrite(record)).and_then(|()| self.materialise(record, target));
         self.preferred.clear();
         if let Err(fault) = ran {
-            self.strike(record);
+            self.undo_call(record);
             return Err(fault);
         }
         self.stats.calls += 1;

@@ -6,6 +6,7 @@ use memfit_ir::Bytes;
 
 use crate::call::TensorId;
 use crate::host::HostError;
+use crate::plan::Refusal;
 
 /// Something that can't make room.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +102,12 @@ pub enum Fault {
     /// Planning has used up its memory or its time.
     #[error("planning has used up the memory or the time that it may take")]
     OverAllowance,
+    /// Nothing that was asked for a plan found one within the budget.
+    #[error("no plan was found by `{0}`")]
+    NoPlan(String),
+    /// The judge refuses a plan that memfit has made: a bug in memfit.
+    #[error("the judge refuses a plan of memfit's own, which is a bug: {0}")]
+    Refused(#[from] Box<Refusal>),
     /// The device failed.
     #[error("{0}")]
     Host(#[from] HostError),

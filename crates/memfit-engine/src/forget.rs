@@ -153,7 +153,7 @@ impl<H: Host> Engine<'_, H> {
             self.state.tensors[tensor as usize].alive = false;
             self.state.storages[storage as usize].tensors.retain(|other| *other != tensor);
             if self.state.storage(storage).tensors.is_empty() {
-                self.bury(storage);
+                self.remove_storage(storage);
             } else {
                 work.push(self.state.storage(storage).root);
             }
@@ -170,7 +170,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// A storage without tensors leaves the tables.
-    fn bury(&mut self, storage: u32) {
+    fn remove_storage(&mut self, storage: u32) {
         self.pins.remove(&storage);
         self.waiting.retain(|&other| other != storage);
         self.state.storages[storage as usize].alive = false;
@@ -242,7 +242,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Takes back a call that failed.
-    pub(crate) fn strike(&mut self, record: u32) {
+    pub(crate) fn undo_call(&mut self, record: u32) {
         for at in 0..self.state.record(record).writes.len() {
             let tensor = self.state.record(record).writes[at];
             self.state.tensors[tensor as usize].held = 0;
@@ -269,7 +269,7 @@ impl<H: Host> Engine<'_, H> {
             if let Output::InPlace(of) = self.state.record(record).outputs[at] {
                 let storage = self.state.storage_of(self.state.record(record).reads[of]);
                 if !self.state.storage(storage).evictable {
-                    self.lose(storage, record)?;
+                    self.keep_made_from(storage, record)?;
                     for at in 0..self.state.record(record).writes.len() {
                         let made = self.state.storage_of(self.state.record(record).writes[at]);
                         self.keep(made);
@@ -290,7 +290,7 @@ impl<H: Host> Engine<'_, H> {
         self.restore(tensor)?;
         let storage = self.state.storage_of(tensor.0);
         self.keep(storage);
-        let lost = self.lose(storage, NONE);
+        let lost = self.keep_made_from(storage, NONE);
         self.forget_makers();
         lost
     }
@@ -333,7 +333,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
-    fn lose(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
+    fn keep_made_from(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];
         let mut seen = FxHashSet::from_iter([storage]);
         let (mut kept, mut children, mut gone) = (Vec::new(), Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 //! A [`Host`] says `put`, `apply`, `del`, `get`; the [`Engine`] evicts what it can compute again, and computes it again when
 //! it is asked for. [`evict::EVICTORS`] are the policies, [`alloc::ALLOCATORS`] the online placers. What was done is a
 //! program over a graph ([`Recorded`]) that the judge accepts; [`offline::plan`] makes a better one of it by virtual runs,
-//! and [`Engine::guide`] follows that in the next step. [`stepping`] does so for a host, step after step, [`replay`] for
+//! and [`Engine::follow`] follows that in the next step, once the judge has passed it. [`stepping`] does so for a host, step after step, [`replay`] for
 //! recorded steps.
 //!
 //! ```
@@ -38,18 +38,27 @@ mod call;
 mod engine;
 pub mod evict;
 mod fault;
+mod follow;
 mod forget;
 mod guide;
 mod host;
+mod info;
 mod log;
 pub mod offline;
 mod past;
+mod plan;
+mod planner;
+mod released;
 pub mod replay;
 mod run;
+mod scratch;
+mod settings;
 mod snapshots;
 mod state;
+mod step;
 pub mod stepping;
 mod table;
+mod trace;
 
 pub use allowance::Allowance;
 pub use call::{Call, Dealloc, Fate, Output, Regeneration, TensorId};
@@ -57,5 +66,7 @@ pub use engine::{Engine, Settings, Stats};
 pub use fault::{Fault, Holding, NoRoom, Why};
 pub use host::{Block, Host, HostError, Run, VirtualHost};
 pub use log::Recorded;
+pub use plan::{Refusal, StepPlan};
+pub use planner::{Found, Planner, Tried};
 pub use run::expected;
 pub use state::State;

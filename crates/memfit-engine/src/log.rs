@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Buffer, BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId, OpSpec,
-    Place, Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Limits, Nanos, OpId,
+    OpSpec, Place, Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
-use crate::engine::Engine;
-use crate::fault::Fault;
-use crate::host::{Block, Host};
-use crate::replay::{Event, Trace};
+use crate::host::Block;
+use crate::plan::{Refusal, StepPlan, repeated_ns};
+use crate::settings::Settings;
 use crate::state::{NONE, State, next_index};
+use crate::trace::{Event, Trace};
 
 /// A step that was run: what it computes, and how it was done.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Recorded {
     pub program: Program,
     /// Where; `None` if the allocator gives no addresses.
     pub layout: Option<Layout>,
-    /// What the host did: what [`crate::offline::plan`] plans. Its tensors are the values of the graph, by number.
+    /// What the host did: what a planner plans. Its tensors are the values of the graph, by number.
     pub trace: Trace,
 }
 
@@ -34,6 +34,31 @@ impl Recorded {
     pub fn plan(&self) -> Option<Plan> {
         let layout = self.layout.clone()?;
         Some(Plan { graph: self.graph.digest(), program: self.program.clone(), layout })
+    }
+
+    /// Ns that the program takes for ops that ran before.
+    #[must_use]
+    pub fn repeated_ns(&self) -> u64 {
+        repeated_ns(&self.graph, &self.program)
+    }
+
+    /// The step as it ran within `settings`, once the judge has passed it. Without addresses, each buffer has bytes of its own.
+    ///
+    /// # Errors
+    ///
+    /// The judge's reasons: then this is no log of an engine's.
+    pub fn judged(&self, settings: &Settings) -> Result<StepPlan, Box<Refusal>> {
+        let (graph, program) = (self.graph.clone(), self.program.clone());
+        match &self.layout {
+            Some(layout) => {
+                let height = layout.places.iter().zip(&program.buffers);
+                let height = height.map(|(place, buffer)| place.offset + buffer.size).max();
+                let capacity = height.unwrap_or_default().max(settings.budget);
+                let limits = Limits { replays_random: true, ..Limits::arena(capacity, settings.align) };
+                StepPlan::judge(graph, &limits, program, layout.clone())
+            }
+            None => StepPlan::judge_unplaced(graph, settings.align, program),
+        }
     }
 }
 
@@ -287,6 +312,17 @@ impl Log {
         }
     }
 
+    /// The record, with the values `results` demanded; placed if there are addresses.
+    pub(crate) fn end(mut self, results: Vec<u32>, addressed: bool) -> Result<Recorded, GraphError> {
+        let graph = self.graph(&results)?;
+        let layout = addressed.then_some(Layout { places: self.places });
+        self.trace.held = results;
+        if layout.is_none() {
+            self.trace.at.clear();
+        }
+        Ok(Recorded { graph, program: self.program, layout, trace: self.trace })
+    }
+
     /// The graph, with `results` demanded.
     fn graph(&mut self, results: &[u32]) -> Result<Graph, GraphError> {
         // A persistent storage that the program has given up is an input.
@@ -340,100 +376,5 @@ impl Log {
             }
         }
         builder.finish()
-    }
-}
-
-impl<H: Host> Engine<'_, H> {
-    /// Forgets the past: what the program holds is brought back, within the budget, and becomes a source.
-    ///
-    /// # Errors
-    ///
-    /// Any [`Fault`] while bringing back; then nothing is forgotten.
-    pub fn cut(&mut self) -> Result<(), Fault> {
-        let held = self.restore_held()?;
-        for &tensor in &held {
-            let storage = self.state.storage_of(tensor);
-            self.keep(storage);
-        }
-        // A record that goes may take others along.
-        for tensor in 0..self.state.tensors.len() {
-            let this = &self.state.tensors[tensor];
-            if this.alive && this.record != NONE {
-                self.detach(this.record);
-            }
-        }
-        for tensor in 0..self.state.tensors.len() {
-            if self.state.tensors[tensor].alive {
-                self.collect(next_index(tensor));
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the log without a record, if there is one.
-    pub(crate) fn end_log(&mut self) {
-        self.log = None;
-    }
-
-    /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
-    ///
-    /// # Errors
-    ///
-    /// Any [`Fault`] while bringing back.
-    pub fn begin_step(&mut self) -> Result<(), Fault> {
-        self.log = None;
-        self.cut()?;
-        let mut log = Log::default();
-        for tensor in 0..self.state.tensors.len() {
-            if self.state.tensors[tensor].alive {
-                let tensor = next_index(tensor);
-                let role = self.state.storage(self.state.storage_of(tensor)).role;
-                log.put(&mut self.state, tensor, role);
-            }
-        }
-        self.log = Some(log);
-        Ok(())
-    }
-
-    /// Ends the log: everything the program holds is brought back, and is a result of the recorded step.
-    ///
-    /// # Errors
-    ///
-    /// Any [`Fault`] while bringing back; [`Fault::BadCall`] if there is no log.
-    pub fn end_step(&mut self) -> Result<Recorded, Fault> {
-        let held = self.restore_held()?;
-        let mut log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
-        let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
-        let graph = log.graph(&results).map_err(|error| Fault::BadCall(error.to_string()))?;
-        let layout = self.allocator.addresses().map(|_| Layout { places: log.places });
-        log.trace.held = results;
-        if layout.is_none() {
-            log.trace.at.clear();
-        }
-        Ok(Recorded { graph, program: log.program, layout, trace: log.trace })
-    }
-
-    /// Brings back and locks what is held, then unlocks it.
-    pub(crate) fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
-        let all = 0..self.state.tensors.len();
-        let held: Vec<u32> = all
-            .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
-            .map(next_index)
-            .collect();
-        let mut locked = Vec::new();
-        let mut outcome = Ok(());
-        for &tensor in &held {
-            outcome = self.define(tensor);
-            if outcome.is_err() {
-                break;
-            }
-            let storage = self.state.storage_of(tensor);
-            self.lock(storage);
-            locked.push(storage);
-        }
-        for storage in locked {
-            self.unlock(storage);
-        }
-        outcome.map(|()| held)
     }
 }

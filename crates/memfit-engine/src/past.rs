@@ -16,30 +16,10 @@ use crate::call::TensorId;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
+use crate::released::{FEW, SHARE};
 
-/// Storages that have been given up, before the first look.
-const FEW: usize = 256;
 /// Bytes that a record is taken to cost, with all that a host keeps for it.
 const RECORD: u64 = 256;
-/// A look is due when what was given up holds this part of the budget.
-const SHARE: u64 = 8;
-
-/// What the program has given up, and what still needs it.
-#[derive(Debug)]
-pub(crate) struct Past {
-    /// Storages in the order of their release. Some may have left the tables since.
-    released: Vec<u32>,
-    /// Bytes of those that are resident and can't be computed again.
-    bytes: Bytes,
-    /// When the next look is due: storages, bytes.
-    most: (usize, Bytes),
-}
-
-impl Past {
-    pub(crate) fn new(budget: Bytes) -> Past {
-        Past { released: Vec::new(), bytes: Bytes::ZERO, most: (FEW, Bytes(budget.0 / SHARE)) }
-    }
-}
 
 /// A connected part of the past.
 #[derive(Debug, Default)]

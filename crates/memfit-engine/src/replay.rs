@@ -4,191 +4,17 @@
 //! under a budget and reports what that costs. Source of the rules: Kirisame et al., "Dynamic Tensor Rematerialization"
 //! (ICLR 2021), and its simulator.
 
-use memfit_ir::{Bytes, Effect, Graph, Nanos, Role};
+use memfit_ir::{Bytes, Nanos};
 
-use crate::call::{Call, Output, TensorId};
+use crate::call::{Call, TensorId};
 use crate::engine::{Engine, Settings, Stats};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::host::{Host, VirtualHost};
 use crate::log::Recorded;
-use crate::offline::{self, Effort};
-
-/// One thing that a program did. Tensors are numbered in the order in which events make them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Brought in the next tensor.
-    Put {
-        /// Bytes.
-        size: Bytes,
-        /// What it is to the step.
-        role: Role,
-    },
-    /// Ran an op, which made the next `outputs.len()` tensors.
-    Call {
-        /// Index in [`Trace::kinds`].
-        kind: usize,
-        /// Tensors read.
-        reads: Vec<u32>,
-        /// What it made.
-        outputs: Vec<Output>,
-        /// How long it took.
-        time: Nanos,
-        /// Scratch bytes.
-        workspace: Bytes,
-        /// What it did besides.
-        effect: Effect,
-    },
-    /// Took one more reference.
-    Share(u32),
-    /// Gave up a reference.
-    Release(u32),
-}
-
-/// A recorded step.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
-    /// What happened, in order.
-    pub events: Vec<Event>,
-    /// Names of ops.
-    pub kinds: Vec<String>,
-    /// Tensors that must be in memory together at the end, in the order in which they are asked for.
-    pub held: Vec<u32>,
-    /// Where the first tensors lay when the step began, in the order in which they are put; those after them, or all
-    /// if it is empty, go where there is room.
-    pub at: Vec<Bytes>,
-}
-
-/// What a step takes with all the memory in the world.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Base {
-    /// Σ time of the calls.
-    pub time: Nanos,
-    /// Most bytes in use, if everything goes at its last release.
-    pub peak: Bytes,
-    /// Calls.
-    pub calls: usize,
-}
-
-/// For each value of `graph` the number of its tensor in [`Trace::of_graph`]: sources first, then by op.
-pub(crate) fn numbering(graph: &Graph) -> Vec<u32> {
-    let sources = graph.value_ids().filter(|&value| graph.value(value).producer.is_none());
-    let made = graph.op_ids().flat_map(|op| graph.op(op).writes.iter().copied());
-    let mut number = vec![u32::MAX; graph.value_count()];
-    for (at, value) in (0u32..).zip(sources.chain(made)) {
-        number[value.index()] = at;
-    }
-    number
-}
-
-impl Trace {
-    /// The step of `graph` in its own order, every value released after its last reader, results held.
-    #[must_use]
-    pub fn of_graph(graph: &Graph, time: impl Fn(memfit_ir::OpId) -> Nanos) -> Trace {
-        let mut trace = Trace::default();
-        let number = numbering(graph);
-        let mut left: Vec<usize> = graph.value_ids().map(|value| graph.value(value).readers.len()).collect();
-        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
-            trace.events.push(Event::Put { size: graph.value(value).size, role: graph.value(value).role });
-        }
-        let mut kinds = std::collections::BTreeMap::new();
-        for id in graph.op_ids() {
-            let op = graph.op(id);
-            let next = trace.kinds.len();
-            let kind = *kinds.entry(op.kind).or_insert(next);
-            if kind == next {
-                trace.kinds.push(op.kind.to_owned());
-            }
-            let outputs = op.writes.iter().map(|&value| {
-                let must = op.reuses.iter().find(|pair| pair.must && pair.output == value);
-                match must.and_then(|pair| op.reads.iter().position(|&read| read == pair.input)) {
-                    Some(at) => Output::InPlace(at),
-                    None => Output::Fresh(graph.value(value).size),
-                }
-            });
-            trace.events.push(Event::Call {
-                kind,
-                reads: op.reads.iter().map(|value| number[value.index()]).collect(),
-                outputs: outputs.collect(),
-                time: time(id),
-                workspace: op.workspace,
-                effect: op.effect,
-            });
-            let mut done = Vec::new();
-            for &value in op.reads {
-                left[value.index()] -= 1;
-                if left[value.index()] == 0 {
-                    done.push(value);
-                }
-            }
-            done.extend(op.writes.iter().copied().filter(|value| left[value.index()] == 0));
-            for value in done.into_iter().filter(|&value| !graph.is_result(value)) {
-                trace.events.push(Event::Release(number[value.index()]));
-            }
-        }
-        trace.held = graph.results().iter().map(|value| number[value.index()]).collect();
-        trace
-    }
-
-    /// Time and peak without a budget.
-    #[must_use]
-    pub fn base(&self) -> Base {
-        let mut base = Base::default();
-        // For each tensor its storage; for each storage its bytes and references.
-        let (mut storage_of, mut storages): (Vec<usize>, Vec<(Bytes, usize)>) = (Vec::new(), Vec::new());
-        let mut live = Bytes::ZERO;
-        for event in &self.events {
-            match event {
-                Event::Put { size, .. } => {
-                    storage_of.push(storages.len());
-                    storages.push((*size, 1));
-                    live += *size;
-                    base.peak = base.peak.max(live);
-                }
-                Event::Call { reads, outputs, time, workspace, .. } => {
-                    for output in outputs {
-                        let of = |at: usize| storage_of.get(*reads.get(at)? as usize).copied();
-                        let (size, grows) = match *output {
-                            Output::Fresh(size) => (size, true),
-                            Output::InPlace(at) => {
-                                let Some(old) = of(at) else { continue };
-                                (std::mem::take(&mut storages[old].0), false)
-                            }
-                            Output::View(at) => {
-                                let Some(storage) = of(at) else { continue };
-                                storage_of.push(storage);
-                                storages[storage].1 += 1;
-                                continue;
-                            }
-                        };
-                        storage_of.push(storages.len());
-                        storages.push((size, 1));
-                        if grows {
-                            live += size;
-                        }
-                    }
-                    base.peak = base.peak.max(live + *workspace);
-                    base.time = base.time + *time;
-                    base.calls += 1;
-                }
-                Event::Share(tensor) => {
-                    if let Some(storage) = storage_of.get(*tensor as usize) {
-                        storages[*storage].1 += 1;
-                    }
-                }
-                Event::Release(tensor) => {
-                    let Some(&storage) = storage_of.get(*tensor as usize) else { continue };
-                    let (size, held) = &mut storages[storage];
-                    *held = held.saturating_sub(1);
-                    if *held == 0 {
-                        live = live.saturating_sub(*size);
-                    }
-                }
-            }
-        }
-        base
-    }
-}
+use crate::plan::StepPlan;
+use crate::planner::{Found, Planner};
+pub use crate::trace::{Base, Event, Trace};
 
 /// How a replay ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,14 +73,14 @@ pub fn replay_guided(
     trace: &Trace,
     settings: Settings,
     limit: f64,
-    plan: Option<Recorded>,
+    plan: Option<StepPlan>,
 ) -> Result<ReplayReport, Fault> {
     let base = trace.base();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
     let patience = Nanos((limit * base.time.0 as f64) as u64);
     let mut engine = Engine::new(VirtualHost::default(), Settings { patience, ..settings })?;
     if let Some(plan) = plan {
-        engine.guide(plan);
+        engine.follow(plan);
     }
     let outcome = match drive(&mut engine, trace) {
         Ok(()) => Outcome::Done,
@@ -265,8 +91,8 @@ pub fn replay_guided(
     Ok(ReplayReport { outcome, base, stats: engine.stats(), guided: engine.is_guided() })
 }
 
-/// Plans `trace` as a step that has been recorded, and runs it guided by that plan, which comes along if there is
-/// one.
+/// Has `planner` plan `trace` as a step that has been recorded, and runs it guided by that plan, which comes along if
+/// there is one.
 ///
 /// # Errors
 ///
@@ -275,21 +101,56 @@ pub fn replay_planned(
     trace: &Trace,
     settings: Settings,
     limit: f64,
-    effort: &Effort,
-) -> Result<(ReplayReport, Option<Recorded>), Fault> {
+    planner: &mut dyn Planner,
+) -> Result<(ReplayReport, Option<Found>), Fault> {
     let stuck = |outcome: Outcome| {
         let (base, stats) = (trace.base(), Stats::default());
         (ReplayReport { outcome, base, stats, guided: false }, None)
     };
-    match offline::plan(trace, &settings, effort) {
-        Ok(planned) => {
-            let report = replay_guided(trace, settings, limit, Some(planned.recorded.clone()))?;
-            Ok((report, Some(planned.recorded)))
+    match planner.plan(&recorded(trace)?, &settings) {
+        Ok(found) => {
+            let report = replay_guided(trace, settings, limit, Some(found.plan.clone()))?;
+            Ok((report, Some(found)))
         }
-        Err(fault @ Fault::NoRoom(_)) => Ok(stuck(Outcome::NoRoom(fault))),
+        Err(fault @ (Fault::NoRoom(_) | Fault::NoPlan(_))) => Ok(stuck(Outcome::NoRoom(fault))),
         Err(Fault::TooSlow(_) | Fault::OverAllowance) => Ok(stuck(Outcome::Slow)),
         Err(fault) => Err(fault),
     }
+}
+
+/// Runs `trace` under `settings` by `plan`; what was done, if it could be followed to the end.
+///
+/// # Errors
+///
+/// Any [`Fault`] but a lack of room or of time, which is no end.
+pub fn followed(
+    trace: &Trace,
+    settings: Settings,
+    plan: StepPlan,
+) -> Result<Option<(Recorded, Stats)>, Fault> {
+    // Nothing is forgotten: a host that forgets then has room to spare, never too little.
+    let settings = Settings { log: true, forget: false, ..settings };
+    let mut engine = Engine::new(VirtualHost::default(), settings)?;
+    engine.follow(plan);
+    let ended = drive(&mut engine, trace).and_then(|()| engine.end_step());
+    let guided = engine.has_followed();
+    match ended {
+        Ok(recorded) => Ok(guided.then(|| (recorded, engine.stats()))),
+        Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// `trace` as it runs with all the memory in the world.
+///
+/// # Errors
+///
+/// [`Fault::BadCall`] if it contradicts itself.
+pub fn recorded(trace: &Trace) -> Result<Recorded, Fault> {
+    let all =
+        Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(Bytes(u64::MAX / 4)) };
+    let (recorded, _) = record(trace, Settings { forget: false, ..all })?;
+    Ok(Recorded { trace: Trace { at: trace.at.clone(), ..recorded.trace }, ..recorded })
 }
 
 /// Runs `trace` under `settings` and returns the log, with everything that is held at the end in memory together.

@@ -8,6 +8,7 @@ use crate::evict::Ask;
 use crate::fault::{Fault, Holding, NoRoom, Why};
 use crate::host::{Block, Host, Run};
 use crate::log::Log;
+use crate::scratch::Scratch;
 use crate::state::NONE;
 
 /// Runs between two looks at the time.
@@ -25,16 +26,6 @@ struct Frame {
     locked: Vec<u32>,
     /// Storages it has given up once: it does not do so again, so that all this ends.
     yielded: Vec<u32>,
-}
-
-/// Buffers that are used again and again.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    reads: Vec<Block>,
-    writes: Vec<Block>,
-    victims: Vec<u32>,
-    fresh: Vec<u32>,
-    pub(crate) work: Vec<u32>,
 }
 
 impl<H: Host> Engine<'_, H> {

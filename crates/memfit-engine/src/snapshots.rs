@@ -9,7 +9,7 @@
 use memfit_ir::{Bytes, Effect, Nanos};
 
 use crate::call::Output;
-use crate::replay::{Event, Trace};
+use crate::trace::{Event, Trace};
 
 /// An op is rewritten if what it overwrites for good is at most this part of what it makes besides.
 const SMALL: u64 = 16;

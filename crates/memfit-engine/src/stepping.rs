@@ -6,18 +6,18 @@
 //! that tensors happen to have. A sequence that has been seen as often as [`Options::settled`] says, within the last
 //! [`Options::remembered`] ones, is planned at the end of that step. The next step is expected to be what last
 //! followed on the present one, so a program that goes through several paths in turn is guided in each. Whatever
-//! differs falls back to the online policy at the first difference (see [`Engine::guide`]).
+//! differs falls back to the online policy at the first difference (see [`Engine::follow`]). Plans come from a [`Planner`],
+//! or from elsewhere; there is none that the judge has not passed.
 
-use std::sync::Arc;
-
-use memfit_ir::{Bytes, Digest, Graph, Step};
+use memfit_ir::{Bytes, Digest, Graph};
 
 use crate::engine::{Engine, Settings};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::Recorded;
-use crate::offline::{self, Effort};
-use crate::replay::Trace;
+use crate::offline::Portfolio;
+use crate::plan::StepPlan;
+use crate::planner::{Found, Planner, Tried};
 
 /// How a [`Stepper`] works.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,6 @@ pub struct Options {
     pub settled: u32,
     /// Sequences that are remembered, each with its plan if it has one; the one not seen for longest goes first.
     pub remembered: usize,
-    /// For the planner.
-    pub effort: Effort,
     /// Whether a step that is expected to be as the one before, which was guided, is not recorded: a record of ten
     /// thousand ops takes megabytes, and half as long as all else. A step that then leaves its plan is of no known sequence,
     /// and the next [`Options::remembered`] ones are recorded again.
@@ -36,7 +34,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { settled: 2, remembered: 16, effort: Effort::default(), trusting: false }
+        Options { settled: 2, remembered: 16, trusting: false }
     }
 }
 
@@ -59,7 +57,6 @@ pub struct Stepped {
     pub predicted_ns: Option<u64>,
 }
 
-#[derive(Debug)]
 struct Known {
     sequence: Digest,
     /// How often; a plan from elsewhere may be for a step that has not come yet.
@@ -70,13 +67,15 @@ struct Known {
     plans: u32,
     /// Steps of this sequence that the last plan could not be followed in.
     missed: u32,
-    plan: Option<Arc<Recorded>>,
+    plan: Option<StepPlan>,
 }
 
 /// See the head of this module.
-#[derive(Debug, Default)]
 pub struct Stepper {
     options: Options,
+    planner: Box<dyn Planner>,
+    /// What became of the last search for a plan.
+    tried: Vec<Tried>,
     /// The last one seen or added first.
     known: Vec<Known>,
     /// The one seen last.
@@ -107,22 +106,50 @@ const MOST_UNUSED: u32 = 2;
 /// The share of the budget that each plan after the first leaves unused more than the one before: one in so many.
 const SPARE: u64 = 128;
 
+impl Default for Stepper {
+    fn default() -> Self {
+        Stepper::new(Options::default(), Box::new(Portfolio::default()))
+    }
+}
+
 impl Stepper {
-    /// One that knows no sequence.
+    /// One that knows no sequence, and has `planner` make its plans.
     #[must_use]
-    pub fn new(options: Options) -> Stepper {
-        Stepper { options, ..Stepper::default() }
+    pub fn new(options: Options, planner: Box<dyn Planner>) -> Stepper {
+        Stepper {
+            options,
+            planner,
+            tried: Vec::new(),
+            known: Vec::new(),
+            last: None,
+            unused: 0,
+            following: None,
+            recomputed: 0,
+            steady: false,
+            watched: 0,
+            recording: false,
+        }
+    }
+
+    /// Has `planner` make plans from now on.
+    pub fn set_planner(&mut self, planner: Box<dyn Planner>) {
+        self.planner = planner;
     }
 
     /// Adds a plan from elsewhere, an earlier run or another rank. The next step is expected to be this one.
-    pub fn add(&mut self, plan: Recorded) {
-        let known = self.know(sequence(&plan.graph));
-        known.take(plan);
+    pub fn add(&mut self, plan: StepPlan) {
+        self.know(sequence(plan.graph())).take(plan);
     }
 
-    /// The plans there are, that of the last sequence first; without their traces.
-    pub fn plans(&self) -> impl Iterator<Item = &Recorded> {
-        self.known.iter().filter_map(|known| known.plan.as_deref())
+    /// The plans there are, that of the last sequence first.
+    pub fn plans(&self) -> impl Iterator<Item = &StepPlan> {
+        self.known.iter().filter_map(|known| known.plan.as_ref())
+    }
+
+    /// What was tried when a plan was last looked for: names, and ns in repetitions of what was found.
+    #[must_use]
+    pub fn tried(&self) -> &[Tried] {
+        &self.tried
     }
 
     /// Begins a step of `engine`, guided if a plan is expected to fit.
@@ -146,7 +173,7 @@ impl Stepper {
         self.recomputed = engine.stats().recompute_ns;
         self.following = plan.is_some().then_some(expected).flatten();
         if let Some(plan) = plan {
-            engine.guide(plan);
+            engine.follow(plan);
         }
         Ok(())
     }
@@ -169,8 +196,7 @@ impl Stepper {
         if stepped.wants_plan
             && let Some(recorded) = recorded
         {
-            let effort = self.options.effort;
-            stepped.predicted_ns = Some(self.settle(recorded, &engine.settings, &effort)?);
+            stepped.predicted_ns = Some(self.settle(&recorded, &engine.settings)?);
             stepped.planned = true;
         }
         Ok(stepped)
@@ -248,36 +274,61 @@ impl Stepper {
     ///
     /// # Errors
     ///
-    /// As [`offline::plan`], except for there being no plan.
-    pub fn settle(&mut self, recorded: Recorded, settings: &Settings, effort: &Effort) -> Result<u64, Fault> {
-        let as_it_ran = repeated_ns(&recorded);
-        let times = as_it_ran / recorded.trace.base().time.0.max(1) + 1;
-        let effort = Effort { most_recompute: effort.most_recompute.max(times), ..*effort };
+    /// As [`Planner::plan`], except for there being no plan.
+    pub fn settle(&mut self, recorded: &Recorded, settings: &Settings) -> Result<u64, Fault> {
         let sequence = sequence(&recorded.graph);
         let plans = self.know(sequence).plans;
         let spare = Bytes(settings.budget.0 / SPARE * u64::from(plans));
         let settings = Settings { budget: settings.budget.saturating_sub(spare), ..settings.clone() };
-        self.plan(&recorded, &settings, &effort)?;
+        self.plan(recorded, &settings)?;
+        let as_it_ran = recorded.repeated_ns();
         let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
-            known.take(recorded);
+            let plan = self.planner.adopt(recorded, &settings)?;
+            self.tried.push(Tried { name: "as it ran".to_owned(), recompute_ns: Some(as_it_ran) });
+            self.know(sequence).take(plan);
         }
-        Ok(known.predicted_ns().unwrap_or(as_it_ran))
+        Ok(self.know(sequence).predicted_ns().unwrap_or(as_it_ran))
     }
 
     /// Looks for a plan for `recorded` within `settings`, and keeps it. False if none was found.
     ///
     /// # Errors
     ///
-    /// As [`offline::plan`], except for there being no plan.
-    pub fn plan(&mut self, recorded: &Recorded, settings: &Settings, effort: &Effort) -> Result<bool, Fault> {
+    /// As [`Planner::plan`], except for there being no plan.
+    pub fn plan(&mut self, recorded: &Recorded, settings: &Settings) -> Result<bool, Fault> {
+        let found = self.planner.plan(recorded, settings);
+        self.keep(recorded, found)
+    }
+
+    /// As [`Stepper::plan`], by another planner.
+    ///
+    /// # Errors
+    ///
+    /// As [`Planner::plan`], except for there being no plan.
+    pub fn plan_by(
+        &mut self,
+        planner: &mut dyn Planner,
+        recorded: &Recorded,
+        settings: &Settings,
+    ) -> Result<bool, Fault> {
+        let found = planner.plan(recorded, settings);
+        self.keep(recorded, found)
+    }
+
+    fn keep(&mut self, recorded: &Recorded, found: Result<Found, Fault>) -> Result<bool, Fault> {
         self.unused += 1;
-        let known = self.know(sequence(&recorded.graph));
-        known.plans += 1;
-        match offline::plan(&recorded.trace, settings, effort) {
-            Ok(plan) => {
-                known.take(plan.recorded);
+        self.tried.clear();
+        self.know(sequence(&recorded.graph)).plans += 1;
+        match found {
+            Ok(Found { plan, tried }) => {
+                self.tried = tried;
+                self.know(sequence(&recorded.graph)).take(plan);
                 Ok(true)
+            }
+            Err(Fault::NoPlan(name)) => {
+                self.tried.push(Tried { name, recompute_ns: None });
+                Ok(false)
             }
             Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance) => Ok(false),
             Err(fault) => Err(fault),
@@ -297,27 +348,13 @@ impl Stepper {
 }
 
 impl Known {
-    fn take(&mut self, plan: Recorded) {
-        // It lies beside each step: what only a planner reads goes, and copies have no room to grow.
-        let Recorded { graph, program, layout, .. } = &plan;
-        let (graph, program, layout) = (graph.clone(), program.clone(), layout.clone());
-        let plan = Recorded { graph, program, layout, trace: Trace::default() };
-        (self.missed, self.plan) = (0, Some(Arc::new(plan)));
+    fn take(&mut self, plan: StepPlan) {
+        (self.missed, self.plan) = (0, Some(plan));
     }
 
     fn predicted_ns(&self) -> Option<u64> {
-        self.plan.as_deref().map(repeated_ns)
+        self.plan.as_ref().map(StepPlan::repeated_ns)
     }
-}
-
-/// Ns that a program takes for ops that ran before.
-fn repeated_ns(plan: &Recorded) -> u64 {
-    let mut ran = vec![false; plan.graph.op_count()];
-    let again = plan.program.steps.iter().filter_map(|step| match step {
-        Step::Compute(compute) => std::mem::replace(&mut ran[compute.op.index()], true).then_some(compute.op),
-        _ => None,
-    });
-    again.map(|op| plan.graph.op(op).time.unwrap_or_default().0).sum()
 }
 
 /// What the ops of `graph` do to which operands, whatever their times, names and numbers: equal for two steps

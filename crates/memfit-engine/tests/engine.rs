@@ -266,7 +266,7 @@ fn the_second_step_of_a_training_loop_follows_the_plan() {
             engine.begin_step().unwrap();
             if plan {
                 let planned = offline::plan(&recorded.trace, &settings, &offline::Effort::default()).unwrap();
-                engine.guide(planned.recorded);
+                engine.follow(planned.recorded.judged(&settings).unwrap());
             }
         }
         (numbers, costs)
@@ -323,7 +323,8 @@ fn plans_are_followed_on_random_steps() {
                 memfit_testkit::bytes::check(&truth, &planned.recorded.graph, &limits, &plan).unwrap();
                 memfit_verify::verify(&planned.recorded.graph, &limits, plan).unwrap();
             }
-            let report = replay_guided(&trace, settings, 1e9, Some(planned.recorded)).unwrap();
+            let judged = planned.recorded.judged(&settings).unwrap();
+            let report = replay_guided(&trace, settings, 1e9, Some(judged)).unwrap();
             assert!(report.guided && report.stats.peak <= budget, "seed {seed}, {allocator}");
             assert_eq!(report.stats.recompute_ns, planned.stats.recompute_ns, "seed {seed}, {allocator}");
             again += report.stats.recomputes;
@@ -378,8 +379,8 @@ fn a_step_that_differs_falls_back_without_losing_anything() {
             *kind = other.kinds.len() - 1;
         }
         let settings = Settings { log: true, dealloc: Dealloc::EagerEvict, ..settings };
-        let mut engine = Engine::new(VirtualHost::default(), settings).unwrap();
-        engine.guide(recorded);
+        let mut engine = Engine::new(VirtualHost::default(), settings.clone()).unwrap();
+        engine.follow(recorded.judged(&settings).unwrap());
         match memfit_engine::replay::drive(&mut engine, &other) {
             Ok(()) => {}
             Err(Fault::NoRoom(_)) => continue,

@@ -6,7 +6,7 @@
 mod common;
 
 use memfit_engine::Settings;
-use memfit_engine::offline::Effort;
+use memfit_engine::offline::{Effort, Portfolio};
 use memfit_engine::replay::{Outcome, ReplayReport, Trace, replay, replay_planned};
 use memfit_ir::Bytes;
 
@@ -68,7 +68,7 @@ fn a_planned_second_step_beats_every_heuristic() {
                 continue;
             }
             let budget = common::part(trace.base().peak, *ratio);
-            let (report, _) = replay_planned(&trace, ours(budget), 1.0, &effort).unwrap();
+            let (report, _) = replay_planned(&trace, ours(budget), 1.0, &mut Portfolio { effort }).unwrap();
             let planned = done(&report).unwrap_or_else(|| panic!("{log} at {ratio}: {:?}", report.outcome));
             assert!(report.guided && report.stats.peak <= budget, "{log} at {ratio}");
             let bar = if *ratio <= 0.5 { table - 1e-9 } else { table + 5e-5 };

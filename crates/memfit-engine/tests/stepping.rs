@@ -6,9 +6,10 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::numbers::{KB, Numbers, step};
+use memfit_engine::offline::Portfolio;
 use memfit_engine::stepping::{Options, Stepped, Stepper, sequence};
-use memfit_engine::{Engine, Recorded, Settings};
-use memfit_ir::{Bytes, Digest, Role};
+use memfit_engine::{Engine, Settings, StepPlan};
+use memfit_ir::{Bytes, Digest, Limits, Role, Step};
 
 /// Trains with `layers` layers in each step; what is in the weight after each, and what became of each.
 fn train(budget: u64, layers: &[u64], stepper: &mut Stepper, align: u64) -> (Vec<u64>, Vec<Stepped>) {
@@ -27,6 +28,10 @@ fn train(budget: u64, layers: &[u64], stepper: &mut Stepper, align: u64) -> (Vec
     (numbers, steps)
 }
 
+fn stepper(options: Options) -> Stepper {
+    Stepper::new(options, Box::new(Portfolio::default()))
+}
+
 fn free(layers: &[u64]) -> Vec<u64> {
     train(1 << 20, layers, &mut Stepper::default(), 512).0
 }
@@ -35,7 +40,7 @@ fn free(layers: &[u64]) -> Vec<u64> {
 fn a_loop_is_planned_after_its_second_step_and_guided_from_the_third() {
     let layers = [12; 6];
     for (align, trusting) in [(1, false), (512, false), (1, true), (512, true)] {
-        let mut stepper = Stepper::new(Options { trusting, ..Options::default() });
+        let mut stepper = stepper(Options { trusting, ..Options::default() });
         let (numbers, steps) = train(13 * 1024, &layers, &mut stepper, align);
         assert_eq!(numbers, free(&layers));
         let guided: Vec<bool> = steps.iter().map(|step| step.guided).collect();
@@ -57,7 +62,7 @@ fn every_path_has_its_plan() {
     let mut layers: Vec<u64> = [12, 9, 14].repeat(4);
     layers.extend([9, 12, 9, 9, 14, 12, 12]);
     for trusting in [false, true] {
-        let mut stepper = Stepper::new(Options { trusting, ..Options::default() });
+        let mut stepper = stepper(Options { trusting, ..Options::default() });
         let (numbers, steps) = train(14 * 1024, &layers, &mut stepper, 512);
         assert_eq!(numbers, free(&layers));
         let planned: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].planned).collect();
@@ -78,7 +83,7 @@ fn a_step_that_is_not_recorded_may_be_another() {
     layers.extend([9; 6]);
     // Shorter: its first calls are those of the longer one.
     layers.extend([12, 12, 12, 12, 6, 12]);
-    let mut stepper = Stepper::new(Options { trusting: true, ..Options::default() });
+    let mut stepper = stepper(Options { trusting: true, ..Options::default() });
     let (numbers, steps) = train(13 * 1024, &layers, &mut stepper, 512);
     assert_eq!(numbers, free(&layers));
     let unknown: Vec<usize> = (0..steps.len()).filter(|&at| steps[at].sequence.is_none()).collect();
@@ -91,7 +96,7 @@ fn a_step_that_is_not_recorded_may_be_another() {
 #[test]
 fn few_plans_are_kept_and_roomy_steps_need_none() {
     let layers: Vec<u64> = (8..16).flat_map(|layers| [layers; 3]).collect();
-    let mut stepper = Stepper::new(Options { remembered: 2, ..Options::default() });
+    let mut stepper = stepper(Options { remembered: 2, ..Options::default() });
     let (numbers, steps) = train(14 * 1024, &layers, &mut stepper, 512);
     assert_eq!(numbers, free(&layers));
     assert!(steps.iter().filter(|step| step.planned).count() > 2);
@@ -108,9 +113,10 @@ fn a_plan_of_an_earlier_run_guides_the_first_step() {
     let mut stepper = Stepper::default();
     let (_, steps) = train(13 * 1024, &layers, &mut stepper, 512);
     let plan = stepper.plans().next().unwrap();
-    assert_eq!(Some(sequence(&plan.graph)), steps[0].sequence);
-    let Recorded { graph, program, layout, .. } = plan.clone();
-    let saved = Recorded { graph, program, layout, ..Recorded::default() };
+    assert_eq!(Some(sequence(plan.graph())), steps[0].sequence);
+    let limits = Limits { replays_random: true, ..Limits::arena(Bytes(13 * 1024), Bytes(512)) };
+    let (graph, program, layout) = (plan.graph().clone(), plan.program().clone(), plan.layout().clone());
+    let saved = StepPlan::judge(graph, &limits, program, layout).unwrap();
     let mut stepper = Stepper::default();
     stepper.add(saved);
     let (numbers, again) = train(13 * 1024, &layers, &mut stepper, 512);
@@ -141,4 +147,24 @@ fn what_is_kept_beside_the_steps_makes_no_other_step() {
     let guided = steps.iter().filter(|step| step.guided).count();
     assert!((30..40).contains(&guided), "{guided}");
     assert!((2..=4).contains(&steps.iter().filter(|step| step.planned).count()));
+}
+
+/// A program with a step too few is no plan, however little is missing.
+#[test]
+fn what_the_judge_refuses_can_not_be_followed() {
+    let mut stepper = Stepper::default();
+    train(13 * 1024, &[12; 3], &mut stepper, 512);
+    let plan = stepper.plans().next().unwrap();
+    let limits = Limits { replays_random: true, ..Limits::arena(Bytes(13 * 1024), Bytes(512)) };
+    let mut refused = 0;
+    for at in 0..plan.program().steps.len() {
+        let mut program = plan.program().clone();
+        if !matches!(program.steps.remove(at), Step::Compute(_)) {
+            continue;
+        }
+        let judged = StepPlan::judge(plan.graph().clone(), &limits, program, plan.layout().clone());
+        assert!(judged.is_err(), "without step {at}");
+        refused += 1;
+    }
+    assert!(refused > 24, "{refused}");
 }

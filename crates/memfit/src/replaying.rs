@@ -1,17 +1,16 @@
 //! A recorded step, run again in virtual time by the online engine.
 
-use memfit_engine::offline::Effort;
 use memfit_engine::replay::{
     Base, Event, Outcome, ReplayReport, Trace, replay, replay_guided, replay_planned,
 };
-use memfit_engine::{Dealloc, Output, Recorded, Settings, alloc, evict};
+use memfit_engine::{Dealloc, Fault, Found, Output, Settings, Tried, alloc, evict};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
 use memfit_sim::Costs;
 
 use crate::planner::unknown;
 use crate::profile::{self, Saved};
-use crate::{Budget, Device, Failure, Floor, input};
+use crate::{Budget, Device, Failure, Floor, StepPlanner, input};
 
 /// What a replay is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +75,9 @@ pub struct Replayed {
     pub report: ReplayReport,
     settings: Settings,
     /// The plan, if one was made.
-    recorded: Option<Recorded>,
+    found: Option<Found>,
+    /// The name of what planned.
+    strategy: String,
 }
 
 impl Replayed {
@@ -84,16 +85,30 @@ impl Replayed {
     ///
     /// # Errors
     ///
-    /// As [`profile::save`]; [`Failure::Usage`] if nothing was planned.
+    /// [`Failure::Usage`] if nothing was planned, or bytes were only counted.
     pub fn save(&self, device: &Device) -> Result<Saved, Failure> {
-        match &self.recorded {
-            Some(recorded) => profile::save(recorded, &self.settings, device),
-            None => Err(Failure::usage("nothing was planned that could be saved", "plan: `--mode planned`")),
+        let Some(found) = &self.found else {
+            return Err(Failure::usage("nothing was planned that could be saved", "plan: `--mode planned`"));
+        };
+        let Settings { budget, align, allocator, options, .. } = &self.settings;
+        if allocator == "ideal" {
+            return Err(Failure::usage(
+                format!("a plan has addresses, and the allocator `{allocator}` gives none"),
+                "use one that does: `--allocator best-fit`",
+            ));
         }
+        Ok(profile::save(&found.plan, (*budget, *align), device, (&self.strategy, options.seed)))
+    }
+
+    /// What was tried for the plan, if one was made.
+    #[must_use]
+    pub fn tried(&self) -> &[Tried] {
+        self.found.as_ref().map_or(&[], |found| &found.tried)
     }
 }
 
-/// Replays `recording`; with `saved`, guided by that plan of an earlier run.
+/// Replays `recording`; with `saved`, guided by that plan of an earlier run, else by one of `planner`'s where the goal
+/// asks for one.
 ///
 /// # Errors
 ///
@@ -103,26 +118,28 @@ pub fn replay_recording(
     goal: &ReplayGoal,
     device: &Device,
     saved: Option<&Saved>,
+    planner: &mut StepPlanner,
 ) -> Result<Replayed, Failure> {
     let base = recording.base;
     let settings = match goal.budget {
         Some(budget) => settings(goal, resolve(recording, budget, device)?, recording.floor.is_some())?,
         None => unhindered(recording, goal)?,
     };
-    let budget = settings.budget;
-    let effort = Effort { seed: goal.seed, ..Effort::default() };
+    let (budget, strategy) = (settings.budget, planner.name());
     let ran = match saved {
         Some(saved) => {
-            let (plan, _) = profile::load(&saved.profile, &saved.plan, Some(budget))?;
+            let plan = profile::load(&saved.profile, &saved.plan, Some(budget))?;
             let ran = replay_guided(&recording.trace, settings.clone(), goal.limit, Some(plan));
             ran.map(|report| (report, None))
         }
-        None if goal.planned => replay_planned(&recording.trace, settings.clone(), goal.limit, &effort),
+        None if goal.planned => replay_planned(&recording.trace, settings.clone(), goal.limit, planner),
         None => replay(&recording.trace, settings.clone(), goal.limit).map(|report| (report, None)),
     };
-    let (report, recorded) =
-        ran.map_err(|fault| Failure::usage(fault.to_string(), "the recording contradicts itself"))?;
-    Ok(Replayed { budget, base, report: ReplayReport { base, ..report }, settings, recorded })
+    let (report, found) = ran.map_err(|fault| match fault {
+        Fault::Refused(refusal) => Failure::from(*refusal),
+        fault => Failure::usage(fault.to_string(), "the recording contradicts itself"),
+    })?;
+    Ok(Replayed { budget, base, report: ReplayReport { base, ..report }, settings, found, strategy })
 }
 
 /// Bytes of a budget that the user has named.
@@ -140,8 +157,7 @@ fn resolve(recording: &Recording, budget: Budget, device: &Device) -> Result<Byt
 /// reaches when it is free to grow, upwards, since where it stops decides what it does.
 fn unhindered(recording: &Recording, goal: &ReplayGoal) -> Result<Settings, Failure> {
     let addressed = recording.floor.is_some();
-    let contradicts =
-        |fault: memfit_engine::Fault| Failure::usage(fault.to_string(), "the recording contradicts itself");
+    let contradicts = |fault: Fault| Failure::usage(fault.to_string(), "the recording contradicts itself");
     let free = settings(goal, Bytes::MAX, addressed)?;
     let grown = replay(&recording.trace, free, goal.limit).map_err(contradicts)?;
     let mut budget = grown.stats.height.max(grown.stats.peak).max(recording.base.peak);

@@ -3,7 +3,7 @@
 
 use memfit::{
     Budget, Bytes, Failure, Goal, Graph, Infeasible, Nanos, PlaceGoal, Planned, Recomputing, ReplayGoal,
-    Tools, compare, input, place, plan, recording, replay_recording,
+    StepPlanner, Tools, compare, input, place, plan, recording, replay_recording,
 };
 
 fn corpus(name: &str) -> Vec<u8> {
@@ -273,7 +273,7 @@ fn a_replay_has_room_enough_by_default() {
             limit: 1.0,
             seed: 0,
         };
-        let replayed = replay_recording(&recording, &goal, &device, None).unwrap();
+        let replayed = replay_recording(&recording, &goal, &device, None, &mut StepPlanner::new(1)).unwrap();
         assert_eq!(replayed.report.outcome, memfit::engine::replay::Outcome::Done, "{name}");
         assert_eq!(replayed.report.stats.evictions, 0, "{name}");
         assert!(replayed.budget.ratio(replayed.base.peak) < 1.5, "{name}: {}", replayed.budget);

@@ -76,7 +76,12 @@ class Fitted:
     all. `check` is off there unless asked for: DDP lays out its buckets anew after its first step, so a
     training whose first step is made twice has other last bits.
 
-    `load` is a folder that `save` wrote in an earlier run. `report` says what was predicted and measured.
+    `strategy` names what plans: `evict:planned` is the engine's portfolio, `auto` takes the cheapest of all
+    ways, which a step may leave sooner, and a scheduler's name (`memfit.strategies()`, family `recompute`)
+    has that one alone.
+
+    `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
+    `report` says what was predicted and measured.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Fitted:
         *,
         device: str | torch.device | None = None,
         evictor: str = "best",
+        strategy: str = "evict:planned",
         check: bool | None = None,
         load: str | Path | None = None,
         plan_bytes: int | str = "512MiB",
@@ -95,6 +101,7 @@ class Fitted:
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
         self._check = check
+        self._strategy = strategy
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
         self._budget = Budget(self.budget, device=device, evictor=evictor)
@@ -145,15 +152,21 @@ class Fitted:
             self._take_over(files, known)
             self._budget._native.limit_recomputation(round(1e9 * self._patience()))
             self._call(args, kwargs, rehearsal=True)
-            return self._budget._native
+            return self._budget._native, self.report.tried
 
         device, native = self._budget.device, self._budget._native
         known = known if native is None else native.known()
-        surveyed = _rehearse.survey(run, device, self.budget, self._planning, known)
-        files, known, told, least = surveyed
+        given = self._given() if native is None else None
+        if given is not None:
+            with contextlib.suppress(memfit.BudgetError), kept_from_forks(self._budget):
+                files, known, self.report.tried = _rehearse.within(functools.partial(within, given, known))
+                return files, known
+        surveyed = _rehearse.survey(run, device, self.budget, self._strategy, self._planning, known)
+        files, known, told, least, self.report.tried = surveyed
         with kept_from_forks(self._budget):
             try:
-                return _rehearse.within(functools.partial(within, files, known))
+                files, known, self.report.tried = _rehearse.within(functools.partial(within, files, known))
+                return files, known
             except memfit.BudgetError as error:
                 refusal = error
         if told is not None:
@@ -164,9 +177,17 @@ class Fitted:
         """Seconds of recomputation in one step after which there is taken to be no way."""
         return _MOST_RECOMPUTE * (self.report.base_time_seconds or 1.0) + self._planning["seconds"]
 
+    def _given(self) -> Files | None:
+        """What an earlier run has left, once the judge has read it."""
+        if self._load is None:
+            return None
+        profile, plan = ((self._load / name).read_bytes() for name in _FILES)
+        memfit.check(plan, profile)
+        return profile, plan
+
     def _take_over(self, files: Files | None, known: Known) -> None:
         if self._budget._native is None:
-            self._open(files or (self._load and tuple((self._load / name).read_bytes() for name in _FILES)))
+            self._open(files or self._given())
         elif files is not None:
             self._budget._native.load(*files)
         _rehearse.learn(self._budget._native, known)
@@ -215,6 +236,7 @@ class Fitted:
         """Profile and plan of the step from a recording without a budget, if there is a plan."""
         try:
             with _recording(self.step, args, kwargs, self._budget.device) as (native, _):
+                native.set_strategy(self._strategy)
                 return native.save() if native.plan_step(self.budget, **self._planning) else None
         except torch.OutOfMemoryError:
             return None
@@ -292,6 +314,9 @@ class Fitted:
         if stepped["predicted_ns"] is not None:
             self.report.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
         self.report.arena_bytes = native.arena_bytes()
+        self.report.tried = native.tried() or self.report.tried
+        # What the judge refuses is no plan: there is none in the tables that it has not passed.
+        self.report.verified = True if self.report.arena_bytes is not None else None
         self.report.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
         return result
 
@@ -332,6 +357,7 @@ class Fitted:
 
     def _open(self, planned: Files | None) -> None:
         self._budget._open()
+        self._budget._native.set_strategy(self._strategy)
         self._meter = StepMeter(self._budget.device)
         self.report.budget_bytes = self._budget.budget
         self._exchanges = _EXCHANGES

@@ -18,6 +18,8 @@ Files: TypeAlias = tuple[bytes, bytes]
 """A profile and a plan."""
 Known: TypeAlias = list[Any]
 """What was learnt of ops, as the native half tells it."""
+Tried: TypeAlias = list[tuple[str, int | None]]
+"""What was tried for a plan: names, and nanoseconds in repetitions of what was found."""
 
 # Attributes of a `BudgetError`, beside its message and its hint.
 _TOLD = (
@@ -52,25 +54,31 @@ def plainly(
 
 
 def survey(
-    run: Callable[[], Any], device: torch.device, budget: int, planning: dict[str, Any], known: Known
-) -> tuple[Files | None, Known, Floor | None, int | None]:
-    """From runs without a budget: a plan within `budget`, and what was learnt.
+    run: Callable[[], Any],
+    device: torch.device,
+    budget: int,
+    strategy: str,
+    planning: dict[str, Any],
+    known: Known,
+) -> tuple[Files | None, Known, Floor | None, int | None, Tried]:
+    """From runs without a budget: a plan within `budget`, what was learnt, and what was tried.
 
-    Where there is none, the floor, and the least budget that a plan was found for.
+    Where there is no plan, the floor, and the least budget that one was found for.
     """
 
     def work() -> Any:
         with Budget(1 << 62, device=device) as unlimited:
             native, least = unlimited._native, 0
+            native.set_strategy(strategy)
             learn(native, known)
             for first in (True, False):
                 told = recorded(native, run)
                 if first and native.plan_step(budget, **planning):
-                    return native.save(), native.known(), None, None
+                    return native.save(), native.known(), None, None, native.tried()
                 # What would do must do for the first step, and for all that come after it.
                 if least is not None:
                     least = native.least_budget(max(least, told.floor_bytes), **planning)
-            return None, native.known(), told, least
+            return None, native.known(), told, least, native.tried()
 
     return _copy.in_copy(work)
 
@@ -88,15 +96,17 @@ def recorded(native: Any, run: Callable[[], Any]) -> Floor:
         return Floor(persistent, largest, op, native.stats()["peak_bytes"])
 
 
-def within(run: Callable[[], Any]) -> tuple[Files | None, Known]:
-    """Plan and knowledge that the step ended with, within its budget; `run` gives the native half.
+def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:
+    """Plan and knowledge that the step ended with, within its budget, and what was tried for the plan.
+
+    `run` gives the native half, and what was tried.
 
     Raises what the budget raised.
     """
 
     def work() -> Any:
         try:
-            native = run()
+            native, tried = run()
         except memfit.BudgetError as error:
             return {name: getattr(error, name) for name in _TOLD if hasattr(error, name)} | {
                 "message": error.args[0],
@@ -104,7 +114,7 @@ def within(run: Callable[[], Any]) -> tuple[Files | None, Known]:
             }
         except TimeoutError as error:
             return {"message": str(error), "hint": "a larger budget"}
-        return native.save(), native.known()
+        return native.save(), native.known(), tried
 
     outcome = _copy.in_copy(work)
     if isinstance(outcome, dict):

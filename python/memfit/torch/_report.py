@@ -43,7 +43,11 @@ class Report:
     measured_steps: int = 0
     steps: int = 0
     arena_bytes: int | None = None
-    """Bytes of arena of the plan once each buffer has an address; the judge has verified that layout."""
+    """Bytes of arena of the plan once each buffer has an address."""
+    verified: bool | None = None
+    """Whether the judge has passed the plan; without a plan there is nothing to judge."""
+    tried: list[tuple[str, int | None]] = field(default_factory=list)
+    """What was tried for the plan: names, and nanoseconds in repetitions of what was found."""
     base_time_seconds: float | None = None
     time_seconds: float | None = None
     recompute_seconds: float | None = None
@@ -64,6 +68,7 @@ class Report:
             ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
             ("recomputed", self._recomputed()),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
+            ("verified", {None: "there is no plan", True: "yes, by the judge", False: "NO"}[self.verified]),
             ("bit-identical", identical),
         ]
         return rows + [("note", note) for note in self.notes]

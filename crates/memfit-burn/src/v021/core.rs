@@ -116,7 +116,7 @@ impl<B: Backend> Core<B> {
         host.counts_scratch = options.scratch && options.meter.is_some();
         Ok(Core {
             engine: Engine::new(host, settings(&options))?,
-            steps: Steps::new(&options),
+            steps: Steps::new(&options)?,
             options,
             fault: None,
             failed: false,

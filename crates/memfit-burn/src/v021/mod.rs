@@ -20,5 +20,8 @@ pub use channel::{Bridge, Memfit, MemfitChannel, MemfitClient};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaDevice, DeviceMemory, Strided, device_memory};
 pub use host::Counters;
-pub use session::{Report, attempt, enable, enable_with, evict_all, report, reset_peak, step, take_recorded};
+pub use session::{
+    Report, attempt, enable, enable_with, evict_all, last_plan, load_plan, plan_with, report, reset_peak,
+    save_plan, step, take_recorded, tried,
+};
 pub use steps::StepCounters;

@@ -1,6 +1,8 @@
 //! What a training program says to memfit: a budget, where steps end, and what has become of it.
 
-use memfit::engine::{Fault, Recorded, Stats};
+use memfit::engine::{Fault, Planner, Recorded, Stats, StepPlan, Tried};
+use memfit::profile::{self, Saved};
+use memfit::{Failure, input};
 
 use super::backend::{Backend, Device};
 use super::channel::client;
@@ -97,6 +99,47 @@ pub fn reset_peak<D: Device>(device: &D) {
 #[must_use]
 pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
     client::<D::Backend>(device).with(|core| core.steps.kept.take())
+}
+
+/// The next step is expected to be that of `saved`, which an earlier run has left. The judge reads the plan first.
+///
+/// # Errors
+///
+/// As [`profile::load`]: files that are damaged or wrong are refused.
+pub fn load_plan<D: Device>(device: &D, saved: &Saved) -> Result<(), Failure> {
+    let plan = profile::load(&saved.profile, &saved.plan, None)?;
+    client::<D::Backend>(device).with(|core| core.steps.add(plan));
+    Ok(())
+}
+
+/// The last plan and the step it is for, as files; none if there is no plan.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] where the device that costs are told for is not known.
+pub fn save_plan<D: Device>(device: &D) -> Result<Option<Saved>, Failure> {
+    let (plan, options) =
+        client::<D::Backend>(device).with(|core| (core.steps.last_plan().cloned(), core.options));
+    let Some(plan) = plan else { return Ok(None) };
+    let arena = (plan.verified().peak(), memfit::Bytes(1));
+    Ok(Some(profile::save(&plan, arena, &input::device("H100")?, (options.strategy, options.seed))))
+}
+
+/// The plan that is followed or was followed last, which the judge has passed.
+#[must_use]
+pub fn last_plan<D: Device>(device: &D) -> Option<StepPlan> {
+    client::<D::Backend>(device).with(|core| core.steps.last_plan().cloned())
+}
+
+/// Has `planner` make the plans of `device` from now on.
+pub fn plan_with<D: Device>(device: &D, planner: Box<dyn Planner>) {
+    client::<D::Backend>(device).with(|core| core.steps.set_planner(planner));
+}
+
+/// What was tried when a plan was made last.
+#[must_use]
+pub fn tried<D: Device>(device: &D) -> Vec<Tried> {
+    client::<D::Backend>(device).with(|core| core.steps.tried().to_vec())
 }
 
 /// Does `work`, and turns memfit's panic about `device` into the fault it is about. Burn's tensor operations return no

@@ -1,8 +1,11 @@
 //! `memfit replay`: a recorded step under a budget, online, in virtual time.
 
+use memfit::engine::Allowance;
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
-use memfit::{Failure, Nanos, ReplayGoal, Replayed, recording, replay_recording};
+use memfit::{
+    Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, recording, replay_recording,
+};
 use serde_json::{Value, json};
 
 use crate::args::{Mode, ReplayArgs};
@@ -35,9 +38,14 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         return Err(Failure::usage("nothing is planned that could be saved", "plan: `--mode planned`").into());
     }
     let started = std::time::Instant::now();
+    let mut planner = StepPlanner::new(seed);
+    if let Some(name) = &args.strategy {
+        let over = move || started.elapsed().as_secs_f64() >= PLANNING_SECONDS;
+        planner = planner.by(name)?.within(Allowance::new(Bytes::MAX, over));
+    }
     let replayed = output.with_tools(|tools| {
         (tools.progress)("replay");
-        replay_recording(&recording, &goal, &device, saved.as_ref())
+        replay_recording(&recording, &goal, &device, saved.as_ref(), &mut planner)
     });
     let replayed = replayed.map_err(|failure| match &args.load_plan {
         Some(path) => files::about(path, failure),
@@ -47,7 +55,7 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         strategy: match args.mode {
             _ if saved.is_some() => "evict:loaded".to_owned(),
             Mode::Online => format!("evict:{}", goal.evictor),
-            Mode::Planned => "evict:planned".to_owned(),
+            Mode::Planned => planner.name(),
         },
         stuck: match &replayed.report.outcome {
             Outcome::Done => None,
@@ -113,6 +121,11 @@ fn object(replayed: &Replayed, told: &Told) -> Value {
         "evaluations": stats.evaluations,
         "fragmented": stats.fragmented,
         "guided": report.guided,
+        "tried": replayed.tried().iter().map(|tried| json!({
+            "strategy": tried.name,
+            "recompute_ns": tried.recompute_ns,
+        })).collect::<Vec<_>>(),
+        "verified": told.has_plan.then_some(told.stuck.is_none()),
         "planning_seconds": told.seconds,
         "seed": told.seed,
     })

@@ -6,7 +6,7 @@ mod caching;
 mod gaps;
 mod ideal;
 
-pub use crate::evict::Info;
+pub use crate::info::Info;
 use memfit_ir::Bytes;
 
 /// Hands out byte ranges of one arena.

@@ -22,20 +22,8 @@ pub use scan::Sieve;
 pub(crate) use scan::{Draws, Scan};
 
 use crate::alloc::Allocator;
+pub use crate::info::Info;
 use crate::state::State;
-
-/// What a policy is called and where it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Name on the command line.
-    pub name: &'static str,
-    /// One sentence.
-    pub summary: &'static str,
-    /// Publication or code.
-    pub source: &'static str,
-    /// Year of the source.
-    pub year: u16,
-}
 
 /// What a policy may be told when it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]

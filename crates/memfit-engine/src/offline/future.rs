@@ -7,8 +7,8 @@ use memfit_ir::Csr;
 
 use crate::call::Output;
 use crate::evict::{Ask, Evictor, Scan, Sieve, Walk};
-use crate::replay::{Event, Trace};
 use crate::state::State;
+use crate::trace::{Event, Trace};
 
 /// The most storages that a walk visits.
 const MOST: usize = 48;
@@ -94,7 +94,7 @@ pub enum Cost {
 
 /// A way to score.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Taste {
+pub struct Score {
     /// The numerator.
     pub cost: Cost,
     /// Exponent of the time to the next use.
@@ -103,27 +103,27 @@ pub struct Taste {
     pub last: f64,
 }
 
-const fn taste(cost: Cost, next: f64, last: f64) -> Taste {
-    Taste { cost, next, last }
+const fn score(cost: Cost, next: f64, last: f64) -> Score {
+    Score { cost, next, last }
 }
 
 /// The portfolio.
-pub(crate) const TASTES: &[Taste] = &[
-    taste(Cost::Around, 1.0, 0.0),
-    taste(Cost::Up, 1.0, 0.0),
-    taste(Cost::Up, 0.5, 0.0),
-    taste(Cost::Around, 0.5, 0.0),
-    taste(Cost::Up, 0.0, 0.0),
-    taste(Cost::Up, 0.25, 0.0),
-    taste(Cost::Around, 0.0, 1.0),
-    taste(Cost::Around, 0.5, 0.5),
-    taste(Cost::Up, 0.5, 0.5),
-    taste(Cost::Own, 1.0, 0.0),
+pub(crate) const SCORES: &[Score] = &[
+    score(Cost::Around, 1.0, 0.0),
+    score(Cost::Up, 1.0, 0.0),
+    score(Cost::Up, 0.5, 0.0),
+    score(Cost::Around, 0.5, 0.0),
+    score(Cost::Up, 0.0, 0.0),
+    score(Cost::Up, 0.25, 0.0),
+    score(Cost::Around, 0.0, 1.0),
+    score(Cost::Around, 0.5, 0.5),
+    score(Cost::Up, 0.5, 0.5),
+    score(Cost::Own, 1.0, 0.0),
 ];
 
 pub(crate) struct Future<'a> {
     uses: &'a Uses,
-    taste: Taste,
+    rule: Score,
     /// Factors for single storages; 1 where there is none.
     weights: Vec<f32>,
     walk: Walk,
@@ -131,14 +131,14 @@ pub(crate) struct Future<'a> {
 }
 
 impl<'a> Future<'a> {
-    pub(crate) fn new(uses: &'a Uses, taste: Taste, weights: Vec<f32>) -> Future<'a> {
-        Future { uses, taste, weights, walk: Walk::capped(MOST), scan: Scan::new(Sieve::default(), 0) }
+    pub(crate) fn new(uses: &'a Uses, rule: Score, weights: Vec<f32>) -> Future<'a> {
+        Future { uses, rule, weights, walk: Walk::capped(MOST), scan: Scan::new(Sieve::default(), 0) }
     }
 }
 
 impl Evictor for Future<'_> {
     fn choose(&mut self, state: &State, _ask: &Ask<'_>, victims: &mut Vec<u32>) {
-        let Future { uses, taste, weights, walk, scan } = self;
+        let Future { uses, rule, weights, walk, scan } = self;
         victims.extend(scan.least(state, |storage| {
             let this = state.storage(storage);
             if this.size == 0 {
@@ -146,12 +146,12 @@ impl Evictor for Future<'_> {
             }
             walk.begin(state, storage);
             let own = i128::from(this.cost);
-            let down = if taste.cost == Cost::Around || this.held == 0 {
+            let down = if rule.cost == Cost::Around || this.held == 0 {
                 walk.descendants(state, storage)
             } else {
                 0
             };
-            let cost = match taste.cost {
+            let cost = match rule.cost {
                 _ if this.held == 0 && down == 0 => return 0.0,
                 Cost::Own => own,
                 Cost::Up => own + walk.ancestors(state, storage),
@@ -159,11 +159,11 @@ impl Evictor for Future<'_> {
                 Cost::Around => own + walk.ancestors(state, storage) + down,
             };
             let mut score = cost as f64 / this.size as f64;
-            if taste.next > 0.0 {
-                score /= power(uses.distance(storage, state.call), taste.next);
+            if rule.next > 0.0 {
+                score /= power(uses.distance(storage, state.call), rule.next);
             }
-            if taste.last > 0.0 {
-                score /= power(state.now.saturating_sub(this.last_access).max(1) as f64, taste.last);
+            if rule.last > 0.0 {
+                score /= power(state.now.saturating_sub(this.last_access).max(1) as f64, rule.last);
             }
             score * f64::from(weights.get(storage as usize).copied().unwrap_or(1.0))
         }));

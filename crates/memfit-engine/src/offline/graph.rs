@@ -5,7 +5,7 @@ use memfit_ir::{Content, Graph, Layout, Nanos, OpId, Program, ValueId};
 use super::{Effort, plan};
 use crate::engine::{Settings, Stats};
 use crate::fault::Fault;
-use crate::replay::{Trace, numbering};
+use crate::trace::{Trace, numbering};
 
 /// A program over a graph, and what it costs.
 #[derive(Clone, Debug)]

@@ -18,9 +18,12 @@ use crate::engine::{Settings, Stats};
 use crate::evict;
 use crate::fault::Fault;
 use crate::log::Recorded;
-use crate::replay::{Trace, attempt};
+use crate::plan::StepPlan;
+use crate::planner::{Found as PlanFound, Planner, Tried};
+use crate::replay::attempt;
+use crate::trace::Trace;
 
-pub use future::{Cost, Taste};
+pub use future::{Cost, Score};
 use future::{Future, Uses};
 pub use graph::{PlannedGraph, plan_graph};
 
@@ -75,9 +78,9 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
         spent: 0,
         runs: 0,
     };
-    for taste in future::TASTES {
+    for rule in future::SCORES {
         if search.goes_on(3 * effort.evaluations) {
-            search.taste(*taste, &[]);
+            search.rule(*rule, &[]);
         }
     }
     for entry in evict::EVICTORS {
@@ -97,12 +100,35 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
     }
 }
 
+/// [`plan`] as a [`Planner`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Portfolio {
+    /// How hard to think.
+    pub effort: Effort,
+}
+
+impl Planner for Portfolio {
+    fn plan(&mut self, recorded: &Recorded, settings: &Settings) -> Result<PlanFound, Fault> {
+        // What took so long once may take as long again.
+        let as_it_ran = recorded.repeated_ns() / recorded.trace.base().time.0.max(1) + 1;
+        let most_recompute = self.effort.most_recompute.max(as_it_ran);
+        let Planned { recorded, stats, by, .. } =
+            plan(&recorded.trace, settings, &Effort { most_recompute, ..self.effort })?;
+        let tried = vec![Tried { name: by, recompute_ns: Some(stats.recompute_ns) }];
+        Ok(PlanFound { plan: self.adopt(&recorded, settings)?, tried })
+    }
+
+    fn adopt(&mut self, recorded: &Recorded, settings: &Settings) -> Result<StepPlan, Fault> {
+        Ok(recorded.judged(settings)?)
+    }
+}
+
 struct Found {
     recorded: Recorded,
     stats: Stats,
     by: String,
-    /// The taste and its weights, if the search can go on from it.
-    from: Option<(Taste, Vec<f32>)>,
+    /// The rule and its weights, if the search can go on from it.
+    from: Option<(Score, Vec<f32>)>,
 }
 
 struct Search<'a> {
@@ -131,7 +157,7 @@ impl Search<'_> {
         by: &str,
         evictor: Box<dyn evict::Evictor + '_>,
         regeneration: Regeneration,
-        from: Option<(Taste, Vec<f32>)>,
+        from: Option<(Score, Vec<f32>)>,
     ) -> Option<u64> {
         let least = self.best.as_ref().map_or(u64::MAX, |found| found.stats.recompute_ns);
         // What gets dearer than the best so far may stop there, unless the search wants to know by how much.
@@ -162,9 +188,9 @@ impl Search<'_> {
         }
     }
 
-    fn taste(&mut self, taste: Taste, weights: &[f32]) -> Option<u64> {
-        let evictor = Box::new(Future::new(self.uses, taste, weights.to_vec()));
-        self.run("next-use", evictor, Regeneration::Yielding, Some((taste, weights.to_vec())))
+    fn rule(&mut self, rule: Score, weights: &[f32]) -> Option<u64> {
+        let evictor = Box::new(Future::new(self.uses, rule, weights.to_vec()));
+        self.run("next-use", evictor, Regeneration::Yielding, Some((rule, weights.to_vec())))
     }
 
     fn evolve(&mut self, effort: &Effort) {
@@ -173,9 +199,9 @@ impl Search<'_> {
         if storages == 0 {
             return;
         }
-        // The search goes on from the best next-use run, or else from the first taste.
+        // The search goes on from the best next-use run, or else from the first rule.
         let start = self.best.as_ref().and_then(|found| found.from.clone());
-        let (mut taste, mut weights) = start.unwrap_or((future::TASTES[0], Vec::new()));
+        let (mut rule, mut weights) = start.unwrap_or((future::SCORES[0], Vec::new()));
         weights.resize(storages, 1.0);
         for attempt in 0..effort.tries {
             if !self.goes_on(effort.evaluations)
@@ -190,15 +216,15 @@ impl Search<'_> {
                 let octave = draws.below(13) as f32 / 2.0 - 3.0;
                 bent[draws.below(storages)] *= octave.exp2();
             }
-            let mut other = taste;
+            let mut other = rule;
             if draws.below(6) == 0 {
-                other = future::TASTES[draws.below(future::TASTES.len())];
+                other = future::SCORES[draws.below(future::SCORES.len())];
             }
             let before = self.best.as_ref().map_or(u64::MAX, |found| found.stats.recompute_ns);
-            if let Some(cost) = self.taste(other, &bent)
+            if let Some(cost) = self.rule(other, &bent)
                 && cost < before
             {
-                (taste, weights) = (other, bent);
+                (rule, weights) = (other, bent);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A schedule of runs alone: which node runs when; what it takes; its actions and its program.
 
-use memfit_ir::{Action, Bytes, Form, Nanos, Program, Schedule, ValueId};
+use memfit_ir::{Action, Bytes, Form, Nanos, OpId, Program, Schedule, ValueId};
 
 use super::Task;
 use super::task::{self, NONE, bytes, narrow};
@@ -34,6 +34,17 @@ impl RunList {
     #[must_use]
     pub fn plain(task: &Task<'_>) -> RunList {
         RunList { runs: (0..narrow(task.nodes())).collect() }
+    }
+
+    /// Ops in the order in which they run, first and later runs. [`RunList::cost`] says whether it is a schedule.
+    #[must_use]
+    pub fn of_ops(task: &Task<'_>, ops: impl IntoIterator<Item = OpId>) -> RunList {
+        let mut node_of = vec![NONE; task.nodes()];
+        for (node, op) in task.order.iter().enumerate() {
+            node_of[op.index()] = narrow(node);
+        }
+        let node = |op: OpId| node_of.get(op.index()).copied().unwrap_or(NONE);
+        RunList { runs: ops.into_iter().map(node).collect() }
     }
 
     /// Number of runs, first and later ones.

@@ -81,6 +81,8 @@ pub struct Task<'g> {
     pub(super) sources: i64,
     /// What 100 % of the peak means to people: the live peak of the graph as it was given.
     pub(super) reference: Bytes,
+    /// Schedules to begin with, from elsewhere: ops in the order in which they run.
+    pub(super) starts: Vec<Vec<OpId>>,
 }
 
 impl<'g> Task<'g> {
@@ -96,8 +98,33 @@ impl<'g> Task<'g> {
         replays_random: bool,
         context: &Context<'_>,
     ) -> Task<'g> {
+        let order = early(graph, order, in_place, context.device.align);
+        Task::build(graph, order, in_place, (replays_random, true), context)
+    }
+
+    /// The task of a step that a host issues op by op: first runs in the graph's own order, as the program calls them,
+    /// only demanded in-place pairs, and no snapshots, which no call of the host's would take.
+    #[must_use]
+    pub fn issued(graph: &'g Graph, replays_random: bool, context: &Context<'_>) -> Task<'g> {
+        Task::build(graph, graph.op_ids().collect(), InPlace::Must, (replays_random, false), context)
+    }
+
+    /// The same task, with the schedules that run the ops of each of `starts` in that order beside those that searches
+    /// begin with. What is no schedule of this task is passed over.
+    #[must_use]
+    pub fn with_starts(self, starts: Vec<Vec<OpId>>) -> Task<'g> {
+        Task { starts, ..self }
+    }
+
+    /// Every table. Whether the host replays generators, and whether snapshots may be taken.
+    fn build(
+        graph: &'g Graph,
+        order: Vec<OpId>,
+        in_place: InPlace,
+        (replays_random, snapshots): (bool, bool),
+        context: &Context<'_>,
+    ) -> Task<'g> {
         let device = context.device;
-        let order = early(graph, order, in_place, device.align);
         let resident = graph.lasting();
         let Operands { reads, writes, reuses, readers, mutator } =
             Operands::of(graph, &order, in_place, &resident);
@@ -140,16 +167,17 @@ impl<'g> Task<'g> {
             sources,
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
             order,
+            starts: Vec::new(),
         };
         for node in 0..task.nodes() {
-            task.find_later_runs(node, replays_random, device);
+            task.find_later_runs(node, (replays_random, snapshots), device);
         }
         task
     }
 
     /// Appends to the tables what a later run of `node` is: whether there may be one, until when, and on what
     /// snapshots.
-    fn find_later_runs(&mut self, node: usize, replays_random: bool, device: &Device) {
+    fn find_later_runs(&mut self, node: usize, (replays_random, snapshots): (bool, bool), device: &Device) {
         let graph = self.graph;
         let mut recomputable = match graph.op(self.order[node]).effect {
             Effect::Pure => true,
@@ -164,7 +192,7 @@ impl<'g> Task<'g> {
         let held = |value: u32| signed(packed(value).round_up(device.align));
         let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
         let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();
-        if !recomputable || snapped.is_empty() || snapshot > made / SMALL {
+        if !recomputable || !snapshots || snapped.is_empty() || snapshot > made / SMALL {
             recomputable &= snapped.is_empty();
             snapped.clear();
         } else {

@@ -306,6 +306,16 @@ impl Eager {
         self.enter(py)?.inner()?.end_step(py)
     }
 
+    /// What plans from now on: `evict:planned`, `auto` or a scheduler's name.
+    fn set_strategy(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.enter(py)?.inner()?.set_strategy(py, name)
+    }
+
+    /// What was tried for the last plan: names, and ns in repetitions of what was found.
+    fn tried(&self, py: Python<'_>) -> PyResult<Vec<(String, Option<u64>)>> {
+        Ok(self.enter(py)?.inner()?.tried())
+    }
+
     /// Looks for a plan for the step that ended last, within `budget` or else the engine's own; whether there is one. The
     /// search takes at most `bytes` of the host's memory and about `seconds`; then it takes what it has.
     #[pyo3(signature = (budget = None, *, bytes, seconds))]

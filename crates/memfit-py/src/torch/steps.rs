@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use memfit::Bytes;
 use memfit::engine::offline::{self, Effort};
-use memfit::engine::{Allowance, Fault, Recorded, Settings, stepping};
-use memfit::input;
+use memfit::engine::{Allowance, Fault, Recorded, Settings, StepPlan, stepping};
 use memfit::profile::{self, Saved};
+use memfit::{Bytes, Failure, PORTFOLIO, StepPlanner, input};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -16,8 +15,8 @@ use crate::failure::raise;
 /// What is known of the steps so far.
 pub(super) struct Steps {
     stepper: stepping::Stepper,
-    /// Bytes of arena that the last plan takes once it is placed, and how it was judged.
-    arena: Option<u64>,
+    /// The name of what plans.
+    strategy: String,
     /// The step that ended last.
     last: Option<Recorded>,
     open: bool,
@@ -26,9 +25,13 @@ pub(super) struct Steps {
 impl Default for Steps {
     fn default() -> Self {
         let options = stepping::Options { settled: 1, ..stepping::Options::default() };
-        Steps { stepper: stepping::Stepper::new(options), arena: None, last: None, open: false }
+        let stepper = stepping::Stepper::new(options, Box::new(StepPlanner::new(SEED)));
+        Steps { stepper, strategy: PORTFOLIO.to_owned(), last: None, open: false }
     }
 }
+
+/// Start of every random sequence in planning.
+const SEED: u64 = 1;
 
 /// Budgets between floor and peak that are tried before the search for the least one goes into detail.
 const RUNGS: u64 = 24;
@@ -92,6 +95,19 @@ impl Inner {
         Ok(told)
     }
 
+    /// Names of what was tried for the last plan, with ns in repetitions of what was found.
+    pub(super) fn tried(&self) -> Vec<(String, Option<u64>)> {
+        self.steps.stepper.tried().iter().map(|tried| (tried.name.clone(), tried.recompute_ns)).collect()
+    }
+
+    /// What plans from now on, by its name.
+    pub(super) fn set_strategy(&mut self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let planner = StepPlanner::new(SEED).by(name).map_err(|failure| raise(py, &failure))?;
+        name.clone_into(&mut self.steps.strategy);
+        self.steps.stepper.set_planner(Box::new(planner));
+        Ok(())
+    }
+
     /// Plans the step that ended last: for the budget that it ran in, or else for `budget`. False if there is no plan.
     pub(super) fn plan_step(
         &mut self,
@@ -102,13 +118,14 @@ impl Inner {
         let Some(recorded) = self.steps.last.take() else { return Ok(false) };
         let mut kept = None;
         let settings = Settings { allowance: planning.begin(), ..self.engine.settings().clone() };
+        let ahead = StepPlanner::new(SEED).by(&self.steps.strategy);
+        let mut ahead = ahead.map_err(|failure| raise(py, &failure))?.recomputing(ANY);
         let mut stepper = std::mem::take(&mut self.steps.stepper);
         let planned = apart(py, || match budget {
-            None => stepper.settle(recorded, &settings, &Effort::default()).map(|_| true),
+            None => stepper.settle(&recorded, &settings).map(|_| true),
             Some(budget) => {
                 let settings = Settings { budget: Bytes(budget), ..settings };
-                let effort = Effort { most_recompute: ANY, ..Effort::default() };
-                let planned = stepper.plan(&recorded, &settings, &effort);
+                let planned = stepper.plan_by(&mut ahead, &recorded, &settings);
                 kept = Some(recorded);
                 planned
             }
@@ -116,14 +133,10 @@ impl Inner {
         self.steps.stepper = stepper;
         // Another budget may be asked for.
         self.steps.last = kept;
-        let planned = planned.map_err(|fault| self.fault(py, fault))?;
-        if planned && let Some(plan) = self.steps.stepper.plans().next() {
-            let align = self.engine.settings().align;
-            let placed = apart(py, || profile::place(plan.clone(), align));
-            let (_, arena) = placed.map_err(|failure| raise(py, &failure))?;
-            self.steps.arena = Some(arena.0);
-        }
-        Ok(planned)
+        planned.map_err(|fault| match fault {
+            Fault::Refused(refusal) => raise(py, &Failure::from(*refusal)),
+            fault => self.fault(py, fault),
+        })
     }
 
     /// The least budget, from `floor` up, that a plan was found for, to one part in 64; `None` if none was. It's for the
@@ -176,32 +189,31 @@ impl Inner {
         Ok(())
     }
 
+    /// The plan of the sequence that was seen or added last.
+    fn last_plan(&self) -> Option<&StepPlan> {
+        self.steps.stepper.plans().next()
+    }
+
+    /// Bytes of arena that the last plan takes, as the judge has it.
     pub(super) fn arena_bytes(&self) -> Option<u64> {
-        self.steps.arena
+        self.last_plan().map(|plan| plan.verified().peak().0)
     }
 
     /// The last plan and the step it is for, as files; none if there is no plan.
     pub(super) fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
-        let Some(plan) = self.steps.stepper.plans().next() else { return Ok(None) };
-        let align = self.engine.settings().align;
-        let failed = |failure: memfit::Failure| raise(py, &failure);
-        let (placed, arena) = apart(py, || profile::place(plan.clone(), align)).map_err(failed)?;
-        let settings = Settings { align, ..Settings::new(arena) };
-        let Saved { profile, plan } =
-            profile::save(&placed, &settings, &input::device("H100").map_err(failed)?).map_err(failed)?;
+        let Some(plan) = self.last_plan() else { return Ok(None) };
+        let arena = (plan.verified().peak(), self.engine.settings().align);
+        let device = input::device("H100").map_err(|failure| raise(py, &failure))?;
+        let Saved { profile, plan } = profile::save(plan, arena, &device, (&self.steps.strategy, SEED));
         Ok(Some((profile, plan)))
     }
 
     /// Takes over a plan that an earlier run or another rank has made, after the judge has read it.
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
     pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
-        let loaded = apart(py, || profile::load(step, plan, None));
-        let (mut recorded, arena) = loaded.map_err(|failure| raise(py, &failure))?;
-        self.steps.arena = Some(arena.0);
-        // PyTorch's allocator has addresses of its own.
-        recorded.layout = None;
-        let sequence = stepping::sequence(&recorded.graph);
-        self.steps.stepper.add(recorded);
+        let plan = apart(py, || profile::load(step, plan, None)).map_err(|failure| raise(py, &failure))?;
+        let sequence = stepping::sequence(plan.graph());
+        self.steps.stepper.add(plan);
         Ok(sequence.to_string())
     }
 }

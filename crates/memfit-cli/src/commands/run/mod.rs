@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
 use memfit::engine::replay::{Outcome, Trace, replay};
 use memfit::engine::{Fault, Recorded, Settings};
-use memfit::{Budget, Bytes, Failure, Floor, Nanos};
+use memfit::{Budget, Bytes, Failure, Floor, Nanos, StepPlanner};
 use memfit_burn::zoo::{Model, Seen, Training, Where};
 use memfit_burn::{Mode, Options, Report};
 
@@ -79,6 +79,9 @@ pub(crate) struct RunArgs {
     /// When it is decided what goes
     #[arg(long, value_enum, default_value = "online")]
     mode: When,
+    /// What plans: `evict:planned`, `auto` for the cheapest of all ways, or a scheduler [default: evict:planned]
+    #[arg(long, value_name = "NAME", value_parser = strategy)]
+    strategy: Option<&'static str>,
     /// Beside it also the other modes, and Burn's own checkpointing
     #[arg(long)]
     compare: bool,
@@ -131,7 +134,10 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
-    let common = Options { seed, scratch: args.scratch, ..Options::default() };
+    let mut common = Options { seed, scratch: args.scratch, ..Options::default() };
+    if let Some(strategy) = args.strategy {
+        common.strategy = strategy;
+    }
     if args.max_batch {
         return largest::run(args, &training, device, common, output);
     }
@@ -197,6 +203,14 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         rows.push(Row { name, measured, report: Some(report), expected, peak: None });
     }
     show::results(args, &training, &profile, budget, &rows, output)
+}
+
+/// The strategy for recorded steps called `name`.
+fn strategy(name: &str) -> Result<&'static str, String> {
+    let bare = name.strip_prefix("recompute:").unwrap_or(name);
+    let known = StepPlanner::strategies();
+    let found = known.iter().find(|known| **known == bare).copied();
+    found.ok_or_else(|| format!("known: {}", known.join(", ")))
 }
 
 fn name(mode: When) -> &'static str {

@@ -93,6 +93,7 @@ fn process(row: &Row, scratch: bool) -> Option<Bytes> {
 fn object(row: &Row, base: &Row, scratch: bool) -> Value {
     let engine = row.report.map(|report| report.engine);
     let taken = row.report.map(|report| report.host.temporaries);
+    let planned = row.report.map(|report| report.steps).filter(|steps| steps.planned > 0);
     json!({
         "strategy": row.name,
         "identical": row.measured.trained == base.measured.trained,
@@ -116,6 +117,10 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "planning_seconds": row.report.map(|report| report.steps.planning_seconds),
         "guided_steps": row.report.map(|report| report.steps.guided),
         "diverged_steps": row.report.map(|report| report.steps.diverged),
+        "planned_recompute_ns": planned.map(|steps| steps.planned_recompute_ns),
+        "portfolio_recompute_ns": planned.and_then(|steps| steps.portfolio_recompute_ns),
+        "arena_bytes": planned.map(|steps| steps.arena),
+        "verified": planned.map(|steps| steps.verified >= steps.planned),
     })
 }
 
@@ -181,6 +186,10 @@ fn text(
             "{} steps followed a plan, {} left it; planning took {:.1} s\n",
             steps.guided, steps.diverged, steps.planning_seconds
         );
+        if steps.verified > 0 {
+            let (plans, arena) = (steps.verified, Bytes(steps.arena));
+            text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
+        }
     }
     for row in rest {
         if let (Some(report), Some(process)) = (row.report, process(row, scratch)) {

@@ -41,6 +41,9 @@ pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front:
 pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
     let mut front = Front::default();
     front.add_schedule(task, RunList::plain(task));
+    for start in &task.starts {
+        front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+    }
     for schedule in by_bytes(task, context.stop) {
         front.add_schedule(task, schedule);
     }

@@ -1,0 +1,95 @@
+//! How an engine works, and what it has done.
+
+use memfit_ir::{Bytes, Nanos};
+
+use crate::allowance::Allowance;
+use crate::call::{Dealloc, Regeneration};
+use crate::evict;
+
+/// How an engine works.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The most bytes in use at any moment: sources, results, scratch memory, everything.
+    pub budget: Bytes,
+    /// Every range starts at a multiple of this.
+    pub align: Bytes,
+    /// A name of [`alloc::ALLOCATORS`].
+    pub allocator: String,
+    /// A name of [`evict::EVICTORS`].
+    pub evictor: String,
+    /// For the policy.
+    pub options: evict::Options,
+    /// What happens at the last release.
+    pub dealloc: Dealloc,
+    /// How evicted inputs come back.
+    pub regeneration: Regeneration,
+    /// Whether what nobody can need any more leaves the tables. DTR's simulator never forgets.
+    pub forget: bool,
+    /// Whether a host that asks for it has the past cut where it costs more than it serves: [`crate::Engine::cut_past`].
+    pub cut: bool,
+    /// The most time that may go into recomputation, since the start.
+    pub patience: Nanos,
+    /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
+    pub log: bool,
+    /// What planning may take of the machine that plans, and what the log of a run may take.
+    pub allowance: Allowance,
+}
+
+impl Settings {
+    /// memfit's own way, within `budget`.
+    #[must_use]
+    pub fn new(budget: Bytes) -> Settings {
+        Settings {
+            budget,
+            align: Bytes(512),
+            allocator: "best-fit".to_owned(),
+            evictor: "best".to_owned(),
+            options: evict::Options::default(),
+            dealloc: Dealloc::EagerEvict,
+            regeneration: Regeneration::Yielding,
+            forget: true,
+            cut: true,
+            patience: Nanos(u64::MAX),
+            log: false,
+            allowance: Allowance::default(),
+        }
+    }
+
+    /// Exactly as DTR's simulator, with `evictor`.
+    #[must_use]
+    pub fn simulator(budget: Bytes, evictor: &str) -> Settings {
+        Settings {
+            align: Bytes(1),
+            allocator: "ideal".to_owned(),
+            evictor: evictor.to_owned(),
+            regeneration: Regeneration::Nested,
+            forget: false,
+            ..Settings::new(budget)
+        }
+    }
+}
+
+/// What an engine has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Calls of [`Engine::apply`] that went through.
+    pub calls: u64,
+    /// Ns in first runs.
+    pub first_ns: u64,
+    /// Runs that were repetitions.
+    pub recomputes: u64,
+    /// Ns in repetitions.
+    pub recompute_ns: u64,
+    /// Storages evicted for room.
+    pub evictions: u64,
+    /// Most bytes in use.
+    pub peak: Bytes,
+    /// Bytes in use.
+    pub used: Bytes,
+    /// Highest end of a range.
+    pub height: Bytes,
+    /// Times that the bytes were there, but nowhere in one piece.
+    pub fragmented: u64,
+    /// Scores the policy computed.
+    pub evaluations: u64,
+}

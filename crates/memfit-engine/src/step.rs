@@ -1,0 +1,97 @@
+//! Steps: where a log begins and ends, and where the past is forgotten.
+
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::host::Host;
+use crate::log::{Log, Recorded};
+use crate::state::{NONE, next_index};
+
+impl<H: Host> Engine<'_, H> {
+    /// Forgets the past: what the program holds is brought back, within the budget, and becomes a source.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back; then nothing is forgotten.
+    pub fn cut(&mut self) -> Result<(), Fault> {
+        let held = self.restore_held()?;
+        for &tensor in &held {
+            let storage = self.state.storage_of(tensor);
+            self.keep(storage);
+        }
+        // A record that goes may take others along.
+        for tensor in 0..self.state.tensors.len() {
+            let this = &self.state.tensors[tensor];
+            if this.alive && this.record != NONE {
+                self.detach(this.record);
+            }
+        }
+        for tensor in 0..self.state.tensors.len() {
+            if self.state.tensors[tensor].alive {
+                self.collect(next_index(tensor));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the log without a record, if there is one.
+    pub(crate) fn end_log(&mut self) {
+        self.log = None;
+    }
+
+    /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
+    pub fn begin_step(&mut self) -> Result<(), Fault> {
+        self.log = None;
+        self.cut()?;
+        let mut log = Log::default();
+        for tensor in 0..self.state.tensors.len() {
+            if self.state.tensors[tensor].alive {
+                let tensor = next_index(tensor);
+                let role = self.state.storage(self.state.storage_of(tensor)).role;
+                log.put(&mut self.state, tensor, role);
+            }
+        }
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// Ends the log: everything the program holds is brought back, and is a result of the recorded step.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back; [`Fault::BadCall`] if there is no log.
+    pub fn end_step(&mut self) -> Result<Recorded, Fault> {
+        let held = self.restore_held()?;
+        let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
+        let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
+        log.end(results, self.allocator.addresses().is_some())
+            .map_err(|error| Fault::BadCall(error.to_string()))
+    }
+
+    /// Brings back and locks what is held, then unlocks it.
+    pub(crate) fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
+        let all = 0..self.state.tensors.len();
+        let held: Vec<u32> = all
+            .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
+            .map(next_index)
+            .collect();
+        let mut locked = Vec::new();
+        let mut outcome = Ok(());
+        for &tensor in &held {
+            outcome = self.define(tensor);
+            if outcome.is_err() {
+                break;
+            }
+            let storage = self.state.storage_of(tensor);
+            self.lock(storage);
+            locked.push(storage);
+        }
+        for storage in locked {
+            self.unlock(storage);
+        }
+        outcome.map(|()| held)
+    }
+}

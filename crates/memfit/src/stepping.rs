@@ -1,0 +1,281 @@
+//! The planner behind every host: what the engine's virtual runs find and what the schedulers find, on a recorded step.
+//!
+//! A host issues its ops in program order, so first runs keep the recorded order. The engine's portfolio comes first;
+//! what it finds is one more schedule that the search begins with. Each schedule that is cheaper than what there is
+//! is tried: the judge reads its program, and the engine follows that in a virtual run of the recorded step. So what
+//! is handed out is known to be followed to its end within the budget, costs what is said, and is never dearer than
+//! what the portfolio alone finds. What all this may take of memory and time is [`Settings::allowance`], or an allowance of
+//! the planner's own.
+
+use memfit_engine::offline::{self, Effort};
+use memfit_engine::replay::followed;
+use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried, alloc};
+use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step};
+use memfit_plan::Context;
+use memfit_plan::place::Problem;
+use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
+use memfit_plan::schedule::{Front, Task};
+
+use crate::planner::{find_placer, place_with, unknown};
+use crate::{Failure, input};
+
+impl From<Refusal> for Failure {
+    fn from(Refusal { rejected, replay }: Refusal) -> Failure {
+        Failure::Bug { pass: "step planner".to_owned(), rejected, replay }
+    }
+}
+
+/// Which way a step is planned.
+#[derive(Clone, Copy)]
+enum Way {
+    /// The cheapest of all.
+    Auto,
+    /// The engine's portfolio alone.
+    Portfolio,
+    /// One scheduler alone.
+    Scheduler(&'static dyn Recompute),
+}
+
+/// The name of the cheapest of all ways.
+const AUTO: &str = "auto";
+
+/// The name of the engine's portfolio of virtual runs, which plans unless another way is named.
+pub const PORTFOLIO: &str = "evict:planned";
+
+/// See the head of this module.
+pub struct StepPlanner {
+    way: Way,
+    effort: Effort,
+    /// Where it is not that of the settings.
+    allowance: Option<Allowance>,
+}
+
+/// Seconds that hosts give schedulers for a step by default.
+pub const PLANNING_SECONDS: f64 = 30.0;
+
+/// How often a front is asked for less, where what it has can't be followed within the budget.
+const ROUNDS: u32 = 4;
+
+/// Programs that are tried at most: each is judged and run once in virtual time.
+const TRIES: u32 = 40;
+
+/// Logs that there is memory for: the best one, the one at hand, and what either takes while it grows or becomes a graph.
+const IN_HAND: u64 = 4;
+
+impl StepPlanner {
+    /// The engine's portfolio, from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> StepPlanner {
+        let effort = Effort { seed, ..Effort::default() };
+        StepPlanner { way: Way::Portfolio, effort, allowance: None }
+    }
+
+    /// Only by the strategy called `name`: `auto` for the cheapest of all, `evict:planned` for the engine's portfolio, or a
+    /// scheduler, with or without `recompute:` before its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] if there is none of that name.
+    pub fn by(self, name: &str) -> Result<StepPlanner, Failure> {
+        let way = match name {
+            AUTO => Way::Auto,
+            PORTFOLIO => Way::Portfolio,
+            _ => {
+                let bare = name.strip_prefix("recompute:").unwrap_or(name);
+                Way::Scheduler(recompute::by_name(bare).ok_or_else(|| {
+                    unknown("strategy for recorded steps", name, StepPlanner::strategies().into_iter())
+                })?)
+            }
+        };
+        Ok(StepPlanner { way, ..self })
+    }
+
+    /// The name of what plans.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.way {
+            Way::Auto => AUTO.to_owned(),
+            Way::Portfolio => PORTFOLIO.to_owned(),
+            Way::Scheduler(scheduler) => format!("recompute:{}", scheduler.info().name),
+        }
+    }
+
+    /// Names of the strategies that [`StepPlanner::by`] knows.
+    #[must_use]
+    pub fn strategies() -> Vec<&'static str> {
+        let schedulers = RECOMPUTES.iter().map(|strategy| strategy.info().name);
+        [AUTO, PORTFOLIO].into_iter().chain(schedulers).collect()
+    }
+
+    /// Keeps to `allowance`, whatever the settings say: for planners that plan once.
+    #[must_use]
+    pub fn within(self, allowance: Allowance) -> StepPlanner {
+        StepPlanner { allowance: Some(allowance), ..self }
+    }
+
+    /// As often as `most` times the step's own time may go into repetitions.
+    #[must_use]
+    pub fn recomputing(self, most: u64) -> StepPlanner {
+        StepPlanner { effort: Effort { most_recompute: most, ..self.effort }, ..self }
+    }
+
+    /// The portfolio's plan as it ran, if there is one.
+    fn portfolio(&self, recorded: &Recorded, settings: &Settings) -> Result<offline::Planned, Fault> {
+        let as_it_ran = recorded.repeated_ns() / recorded.trace.base().time.0.max(1) + 1;
+        let most_recompute = self.effort.most_recompute.max(as_it_ran);
+        offline::plan(&recorded.trace, settings, &Effort { most_recompute, ..self.effort })
+    }
+}
+
+/// What has been found so far.
+struct Best {
+    recorded: Recorded,
+    ns: u64,
+}
+
+impl Planner for StepPlanner {
+    fn plan(&mut self, recorded: &Recorded, settings: &Settings) -> Result<Found, Fault> {
+        let allowance = self.allowance.clone().unwrap_or_else(|| settings.allowance.clone());
+        let settings = &Settings { allowance, ..settings.clone() };
+        let (mut best, mut tried, mut fault) = (None, Vec::new(), None);
+        if matches!(self.way, Way::Auto | Way::Portfolio) {
+            match self.portfolio(recorded, settings) {
+                Ok(planned) => {
+                    let ns = planned.stats.recompute_ns;
+                    tried.push(Tried { name: PORTFOLIO.to_owned(), recompute_ns: Some(ns) });
+                    best = Some(Best { recorded: planned.recorded, ns });
+                }
+                Err(error @ (Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance)) => {
+                    tried.push(Tried { name: PORTFOLIO.to_owned(), recompute_ns: None });
+                    fault = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let scheduler = match self.way {
+            Way::Portfolio => None,
+            Way::Auto => recompute::by_name("best"),
+            Way::Scheduler(scheduler) => Some(scheduler),
+        };
+        if let Some(scheduler) = scheduler.filter(|_| best.as_ref().is_none_or(|best: &Best| best.ns > 0)) {
+            let name = format!("recompute:{}", scheduler.info().name);
+            let device = device(settings)?;
+            let stop = || settings.allowance.is_over();
+            let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
+            let task = Task::issued(&recorded.graph, true, &context);
+            let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
+            let task = task.with_starts(start.into_iter().collect());
+            let found = by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?;
+            tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
+            best = found.or(best);
+        }
+        match best {
+            Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, tried }),
+            None => {
+                let names: Vec<&str> = tried.iter().map(|tried| tried.name.as_str()).collect();
+                Err(fault.unwrap_or_else(|| Fault::NoPlan(names.join(", "))))
+            }
+        }
+    }
+
+    fn adopt(&mut self, recorded: &Recorded, settings: &Settings) -> Result<StepPlan, Fault> {
+        if recorded.layout.is_some() {
+            return Ok(recorded.judged(settings)?);
+        }
+        let (layout, height) = placed(recorded, &recorded.program, settings)?;
+        let limits = Limits { replays_random: true, ..Limits::arena(height, settings.align) };
+        Ok(StepPlan::judge(recorded.graph.clone(), &limits, recorded.program.clone(), layout)?)
+    }
+}
+
+/// Ops in the order in which they run.
+fn runs(program: &Program) -> impl Iterator<Item = OpId> + '_ {
+    program.steps.iter().filter_map(|step| match step {
+        Step::Compute(compute) => Some(compute.op),
+        _ => None,
+    })
+}
+
+fn bad(failure: &Failure) -> Fault {
+    Fault::BadCall(failure.to_string())
+}
+
+/// A device for planning: every op of a recorded step has a measured time, so only the alignment counts.
+fn device(settings: &Settings) -> Result<Device, Fault> {
+    let device = input::device("H100").map_err(|failure| bad(&failure))?;
+    Ok(Device { align: settings.align, ..device })
+}
+
+/// Where the buffers of `program` lie, and how high.
+fn placed(
+    recorded: &Recorded,
+    program: &Program,
+    settings: &Settings,
+) -> Result<(memfit_ir::Layout, Bytes), Fault> {
+    let limits = Limits::arena(Bytes::MAX, settings.align);
+    let (problem, item_of) = Problem::of(&recorded.graph, program, &limits);
+    let device = device(settings)?;
+    let placer = find_placer("dive").map_err(|failure| bad(&failure))?;
+    let placement = place_with(placer, &problem, &Context::new(&device)).map_err(|failure| bad(&failure))?;
+    Ok((Problem::layout(&placement.places, &item_of), placement.height))
+}
+
+/// The cheapest that `scheduler` finds and that the engine can follow, if it's cheaper than `best`.
+fn by_scheduler(
+    scheduler: &dyn Recompute,
+    task: &Task<'_>,
+    recorded: &Recorded,
+    settings: &Settings,
+    context: &Context<'_>,
+    best: Option<&Best>,
+) -> Result<Option<Best>, Fault> {
+    let mut target = settings.budget;
+    let least = best.map_or(u64::MAX, |best| best.ns);
+    let mut tries = 0;
+    for _ in 0..ROUNDS {
+        let Ok(front) = scheduler.plan(task, target, context) else { break };
+        let Front { points, .. } = front;
+        let Some(lowest) = points.last().map(|point| point.cost.peak) else { break };
+        for point in &points {
+            if point.cost.time.0.saturating_sub(task.base_time().0) >= least || tries >= TRIES {
+                return Ok(None);
+            }
+            let Some(program) = point.schedule.program(task) else { continue };
+            tries += 1;
+            match tried_out(&program, recorded, settings)? {
+                Some((recorded, ns)) if ns < least => return Ok(Some(Best { recorded, ns })),
+                _ if (context.stop)() => return Ok(None),
+                _ => {}
+            }
+        }
+        target = Bytes(lowest.0.min(target.0 - target.0 / 50));
+        if target < task.floor().0 {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// What the engine does when it follows `program`, and its ns in repetitions; `None` if it can't to the end.
+fn tried_out(
+    program: &Program,
+    recorded: &Recorded,
+    settings: &Settings,
+) -> Result<Option<(Recorded, u64)>, Fault> {
+    let graph = recorded.graph.clone();
+    let addressed = alloc::by_name(&settings.allocator)
+        .is_some_and(|entry| (entry.make)(settings.budget, settings.align).addresses().is_some());
+    let plan = if addressed {
+        let (layout, height) = placed(recorded, program, settings)?;
+        if height > settings.budget {
+            return Ok(None);
+        }
+        let limits = Limits { replays_random: true, ..Limits::arena(settings.budget, settings.align) };
+        StepPlan::judge(graph, &limits, program.clone(), layout)?
+    } else {
+        StepPlan::judge_unplaced(graph, settings.align, program.clone())?
+    };
+    let settings = Settings { allowance: settings.allowance.share(IN_HAND), ..settings.clone() };
+    let ran = followed(&recorded.trace, settings, plan)?;
+    Ok(ran.map(|(recorded, stats)| (recorded, stats.recompute_ns)))
+}

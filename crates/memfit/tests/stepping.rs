@@ -1,0 +1,81 @@
+//! Recorded steps are planned by every way there is; what comes out is judged, followed to the end, and never dearer than
+//! what the engine's portfolio finds alone.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+use memfit::engine::replay::{Trace, recorded, replay_guided};
+use memfit::engine::{Fault, Planner, Recorded, Settings};
+use memfit::{Bytes, Floor, Graph, StepPlanner, input};
+
+/// A step of the corpus, as it runs without a budget, and the budget `floor+share`.
+fn step(name: &str, share: f64) -> (Recorded, Bytes) {
+    let path = format!("{}/../../corpus/graphs/{name}.json.zst", env!("CARGO_MANIFEST_DIR"));
+    let graph: Graph = input::graph(&std::fs::read(path).unwrap(), &Default::default()).unwrap();
+    let device = input::device("A100-80").unwrap();
+    let trace = Trace::of_graph(&graph, |op| device.time(&graph.op(op)));
+    let trace = trace.with_snapshots(|bytes| device.copy_time(bytes));
+    let floor = Floor::of(&graph, Bytes(1)).bytes;
+    let above = trace.base().peak.saturating_sub(floor);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+    let budget = floor + Bytes((above.0 as f64 * share) as u64);
+    (recorded(&trace).unwrap(), budget)
+}
+
+/// Bytes are counted, as the hosts do.
+fn counting(budget: Bytes) -> Settings {
+    Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) }
+}
+
+/// Ns in repetitions of what `strategy` finds, which is followed to its end within `settings`; `None` if it finds nothing.
+fn planned(recorded: &Recorded, settings: &Settings, strategy: &str) -> Option<u64> {
+    let mut planner = StepPlanner::new(1).by(strategy).unwrap();
+    let found = match planner.plan(recorded, settings) {
+        Ok(found) => found,
+        Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::NoPlan(_)) => return None,
+        Err(fault) => panic!("{strategy}: {fault}"),
+    };
+    let again = found.plan.repeated_ns();
+    let least = found.tried.iter().filter_map(|tried| tried.recompute_ns).min();
+    assert_eq!(least, Some(again), "{:?}", found.tried);
+    let report = replay_guided(&recorded.trace, settings.clone(), 1e9, Some(found.plan)).unwrap();
+    assert!(report.guided && report.stats.peak <= settings.budget, "{strategy}");
+    assert_eq!(report.stats.recompute_ns, again, "{strategy}");
+    Some(again)
+}
+
+#[test]
+fn nobody_loses_by_the_schedulers() {
+    let (mut gains, mut cells) = (0.0, 0);
+    for (name, share) in [("vgg16-train-b256", 0.5), ("unet-train-b16", 0.4), ("vit-b16-train-b64", 0.5)] {
+        let (recorded, budget) = step(name, share);
+        let settings = counting(budget);
+        let before = planned(&recorded, &settings, "evict:planned");
+        let after = planned(&recorded, &settings, "auto");
+        println!("{name} at floor+{share}: {before:?} ns by the portfolio, {after:?} by all");
+        if let Some(before) = before {
+            let after = after.unwrap();
+            assert!(after <= before, "{name}");
+            gains += (after.max(1) as f64 / before.max(1) as f64).ln();
+            cells += 1;
+        }
+    }
+    assert!(cells > 0);
+    let mean = (gains / f64::from(cells)).exp();
+    println!("{mean:.3} in the geometric mean");
+    assert!(mean < 1.0);
+}
+
+#[test]
+fn every_strategy_has_its_name() {
+    let (recorded, budget) = step("vgg16-train-b256", 0.7);
+    for settings in [counting(budget), Settings::new(budget.round_up(Bytes(512)))] {
+        let mut found = 0;
+        for strategy in StepPlanner::strategies() {
+            let again = planned(&recorded, &settings, strategy);
+            println!("{} {strategy}: {again:?}", settings.allocator);
+            found += u32::from(again.is_some());
+        }
+        assert!(found > 5, "{found}");
+    }
+    assert!(StepPlanner::new(1).by("recompute:dtr").is_ok());
+    assert_eq!(StepPlanner::new(1).by("magic").err().unwrap().exit_code(), 2);
+}
