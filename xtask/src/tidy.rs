@@ -16,8 +16,7 @@ const LONGEST_FUNCTION: usize = 90;
 /// Files that are longer still, and how long they may be: what can be shortened only. None of them may grow, and one
 /// that is short enough must go from here.
 const LONGER: [(&str, usize); 4] = [
-    ("crates/memfit-engine/src/engine.rs", 598),
-    ("crates/memfit-engine/src/run.rs", 559),
+    ("crates/memfit-engine/src/run.rs", 550),
     ("crates/memfit-py/src/torch/dispatch.rs", 553),
     ("crates/memfit-verify/src/execute.rs", 521),
 ];
