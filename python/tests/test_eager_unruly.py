@@ -18,6 +18,8 @@ from memfit.torch.meter import Meter
 
 CASES = int(os.environ.get("MEMFIT_CASES", "20"))
 PER_TEST = 4
+MET = [1119]
+"""Programs that once failed: a generator's state is put aside while numbers are drawn again."""
 
 
 def outcome(program: Unruly) -> tuple[list[str], list[str]]:
@@ -65,10 +67,10 @@ def check(seed: int) -> str:
 
 # The programs do on purpose what PyTorch warns about.
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("first", range(0, CASES, PER_TEST))
+@pytest.mark.parametrize("first", [*range(0, CASES, PER_TEST), *MET])
 def test_unruly_programs_give_the_same_bits_or_are_refused(first):
     ends = []
-    for seed in range(first, min(first + PER_TEST, CASES)):
+    for seed in range(first, min(first + PER_TEST, CASES)) if first not in MET else [first]:
         try:
             ends.append(check(seed))
         except Exception as error:

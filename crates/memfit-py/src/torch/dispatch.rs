@@ -280,7 +280,7 @@ impl Inner {
             reads: &reads,
             outputs: &outputs,
             time: Nanos(known.time),
-            workspace: Bytes(known.workspace),
+            workspace: Bytes(known.workspace.saturating_add(self.put_aside(effect))),
             effect,
         };
         let applied = self.apply(py, engine_call, known.guessed && sizes.is_some());

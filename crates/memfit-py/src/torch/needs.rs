@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memfit::engine::TensorId;
-use memfit::ir::{Bytes, Role};
+use memfit::ir::{Bytes, Effect, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -50,6 +50,11 @@ impl Inner {
     /// Room for the state of a generator, which lives as long as the recipe that reads it.
     pub(super) fn put_state(&mut self, py: Python<'_>) -> PyResult<TensorId> {
         self.put_bytes(py, self.engine.host.glue.state_bytes)
+    }
+
+    /// Bytes that a repetition takes beside the op's own: the generator's present state, which is put back afterwards.
+    pub(super) fn put_aside(&self, effect: Effect) -> u64 {
+        if effect == Effect::Seeded { self.engine.host.glue.state_bytes } else { 0 }
     }
 
     /// Room for bytes that are in no storage.
