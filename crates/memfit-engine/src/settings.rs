@@ -13,7 +13,7 @@ pub struct Settings {
     pub budget: Bytes,
     /// Every range starts at a multiple of this.
     pub align: Bytes,
-    /// A name of [`alloc::ALLOCATORS`].
+    /// A name of [`ALLOCATORS`](crate::alloc::ALLOCATORS).
     pub allocator: String,
     /// A name of [`evict::EVICTORS`].
     pub evictor: String,
@@ -72,7 +72,7 @@ impl Settings {
 /// What an engine has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Calls of [`Engine::apply`] that went through.
+    /// Calls of [`Engine::apply`](crate::Engine::apply) that went through.
     pub calls: u64,
     /// Ns in first runs.
     pub first_ns: u64,
