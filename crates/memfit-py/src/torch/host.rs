@@ -366,6 +366,8 @@ impl Host for Torch {
         Python::attach(|py| {
             let pending = self.pending.as_mut()?;
             pending.template.as_ref()?;
+            // There may be one from before room was made: two at a time are more than was asked for.
+            pending.state = None;
             let state = self.glue.draw.bind(py).call1((&pending.generator,)).ok()?;
             pending.state = Some(state.unbind());
             Some(0)
