@@ -18,8 +18,11 @@ from memfit.torch.meter import Meter
 
 CASES = int(os.environ.get("MEMFIT_CASES", "20"))
 PER_TEST = 4
-MET = [1119, 2120, 2202]
-"""Programs that once failed: one of a generator's states too many stood beside the budget."""
+MET = [1119, 2107, 2120, 2202, 2255, 10115, 10516, 10832]
+"""Programs that once failed: one of a generator's states too many stood beside the budget, or one that no op had
+made; a switch was set by a function that had been taken out of its module before; a storage got the address of
+one that had died since the op began.
+"""
 
 
 def outcome(program: Unruly) -> tuple[list[str], list[str]]:
@@ -44,7 +47,7 @@ def under(seed: int, budget: int, *, evict_all: bool) -> tuple[str, int, tuple[l
         assert error.least_budget_bytes > 0
         return "no room", 0, None
     except (Refused, RuntimeError) as refusal:
-        if "memfit" not in str(refusal):
+        if "memfit" not in str(refusal) or "bug in memfit" in str(refusal):
             raise
         return "refused", 0, None
     assert meter.peak_bytes is None or meter.peak_bytes <= budget

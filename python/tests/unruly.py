@@ -36,6 +36,10 @@ class Refused(Exception):
     """memfit named something that it does not do."""
 
 
+class Broken(Exception):
+    """memfit says itself that it has gone wrong."""
+
+
 class Unruly(Program):
     """A program whose ops are those of `programs.py` and those below."""
 
@@ -69,6 +73,8 @@ class Unruly(Program):
         except BudgetError:
             raise
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+            if "bug in memfit" in str(error):
+                raise Broken(f"step {at}, {name}: {error}") from error
             if "memfit" in str(error):
                 raise Refused(f"step {at}, {name}: {error}") from error
             self.seen.append(f"{name}: {type(error).__name__}")

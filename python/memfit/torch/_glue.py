@@ -25,14 +25,13 @@ sizes = _infer.sizes
 on_device = "is_cpu"
 """Set by `track`: the attribute of a tensor that is true on the tracked device."""
 
-device_type = "cpu"
-"""Set by `track`: the kind of the tracked device."""
-
 state_bytes = torch.default_generator.get_state().nbytes
 """Set by `track`: bytes of a generator's state."""
 
 _device = torch.device("cpu")
 _rows: list[_switches.Row] = []
+looks: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+"""Set by `track`: functions and arguments; while they give the same, `switches` does."""
 
 EVICTED = (
     "this tensor was evicted by memfit, and is read past it: by another thread, or by native code\n"
@@ -53,9 +52,10 @@ side_stream: Callable[[], bool] | None = None
 
 def track(device: torch.device) -> None:
     """Storages of `device` are what the budget is for."""
-    global on_device, device_type, state_bytes, side_stream, _device, _rows
-    device_type, on_device = device.type, f"is_{device.type}"
+    global on_device, state_bytes, side_stream, _device, _rows
+    on_device = f"is_{device.type}"
     _device, _rows = device, _switches.rows(device.type)
+    looks[:] = [look for row in _rows for look in row.looks]
     side_stream = _cuda.is_on_side_stream if device.type == "cuda" else None
     read_by_native[:] = [torch.int64, torch.int32, torch.uint8] if device.type == "cpu" else []
     state_bytes = _generator(None).get_state().nbytes
@@ -380,8 +380,6 @@ _OURS = 4
 
 is_grad_enabled = torch.is_grad_enabled
 threads = torch.get_num_threads
-is_autocast = torch.is_autocast_enabled
-autocast = torch.get_autocast_dtype
 
 
 def switches(flush: bool) -> tuple[Any, ...]:

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch import UntypedStorage
 
-from memfit.torch import _compiled, _switches
+from memfit.torch import _compiled
 
 Decide = Callable[[str, Any], None]
 """Does `restore` or `expose` to a tensor or a storage."""
+Make = Callable[[Callable[[], torch.Tensor]], torch.Tensor]
+"""Calls what makes a generator's state: room is made before, and the tensor counts at once."""
 
 _decide: Decide | None = None
-_switched: Callable[[], None] | None = None
+_make: Make | None = None
 _replaced: list[tuple[Any, str, Any]] = []
 _ABSENT = object()
 _MEAN = 1
@@ -57,10 +59,14 @@ _FUNCTIONS_HAND_OUT = (
 )  # fmt: skip
 
 
-def patch(decide: Decide, switched: Callable[[], None]) -> None:
-    """From here on the reads ask `decide` first; `switched` is told after a global switch was set."""
-    global _decide, _switched
-    _decide, _switched = decide, switched
+_STATE = (("torch", "get_rng_state"), ("torch.random", "get_rng_state"))
+"""Functions that make a tensor of a generator's state, without an op."""
+
+
+def patch(decide: Decide, make: Make) -> None:
+    """From here on the reads ask `decide` first."""
+    global _decide, _make
+    _decide, _make = decide, make
     for owner, name, wrapper in _wrappers():
         _replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
         if wrapper is _ABSENT:
@@ -71,8 +77,8 @@ def patch(decide: Decide, switched: Callable[[], None]) -> None:
 
 def unpatch() -> None:
     """Undoes `patch`."""
-    global _decide, _switched
-    _decide = _switched = None
+    global _decide, _make
+    _decide = _make = None
     while _replaced:
         owner, name, original = _replaced.pop()
         if original is _ABSENT:
@@ -84,13 +90,13 @@ def unpatch() -> None:
 @contextlib.contextmanager
 def unpatched() -> Iterator[None]:
     """While the block runs, nothing is wrapped."""
-    decide, switched = _decide, _switched
+    decide, make = _decide, _make
     unpatch()
     try:
         yield
     finally:
-        if decide is not None and switched is not None:
-            patch(decide, switched)
+        if decide is not None and make is not None:
+            patch(decide, make)
 
 
 @functools.cache
@@ -111,8 +117,9 @@ def _wrappers() -> tuple[tuple[Any, str, Any], ...]:
     for functions, decision in ((_FUNCTIONS_READ, "restore"), (_FUNCTIONS_HAND_OUT, "expose")):
         for module, name in functions:
             wrap(importlib.import_module(module), (name,), decision)
-    for name in _switches.setters():
-        found.append((torch._C, name, _noted(getattr(torch._C, name))))
+    for module, name in _STATE:
+        owner = importlib.import_module(module)
+        found.append((owner, name, _state(getattr(owner, name))))
     found += [_compiled.compile_function(), _compiled.increment_function()]
     found.append((torch._C._nn, "cross_entropy_loss", _cross_entropy(torch._C._nn.cross_entropy_loss)))
     if "__dlpack_c_exchange_api__" in vars(torch.Tensor):
@@ -140,16 +147,14 @@ def _wrapper(original: Any, decision: str) -> Any:
     return asking
 
 
-def _noted(setter: Any) -> Any:
-    @functools.wraps(setter)
-    def put(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return setter(*args, **kwargs)
-        finally:
-            if _switched is not None:
-                _switched()
+def _state(original: Any) -> Any:
+    @functools.wraps(original)
+    def made() -> torch.Tensor:
+        if _make is None or torch.compiler.is_compiling():
+            return original()
+        return _make(original)
 
-    return put
+    return made
 
 
 def _cross_entropy(original: Any) -> Any:

@@ -2,12 +2,19 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-Row = tuple[Callable[[], Any], Callable[[Any], Any]]
-"""How a switch is read, and how it is set."""
+
+class Row(NamedTuple):
+    """A switch, or several that are set together."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], Any]
+    looks: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
+    """What is called before each op to see whether `get` would give another value: functions, arguments."""
+
 
 _C = torch._C
 # Getter and setter by their names in `torch._C`, arguments before the value. What others take over is first.
@@ -36,13 +43,6 @@ _NAMES: list[tuple[str, str, tuple[Any, ...]]] = [
         ("overrideable_sdp", "overrideable"),
     )
 ]  # fmt: skip
-# Set together, or by other names.
-_OTHERS = (
-    "_set_deterministic_algorithms", "_set_deterministic_fill_uninitialized_memory",
-    "_set_default_tensor_type", "_set_float32_matmul_precision", "_set_onednn_allow_tf32",
-    "_set_cudnn_allow_tf32", "_set_cublas_allow_tf32",
-)  # fmt: skip
-
 _flush = False
 
 
@@ -55,25 +55,27 @@ def _bound(getter: str, setter: str, first: tuple[Any, ...]) -> Row | None:
     put = getattr(_C, setter, None)
     if get is None or put is None:
         return None
-    row = (lambda: get(*first)), (lambda value: put(*first, value))
     try:
-        row[0]()
+        get(*first)
     except RuntimeError:
         return None
-    return row
+    return Row(lambda: get(*first), lambda value: put(*first, value), ((get, first),))
 
 
-def _set_deterministic(value: tuple[bool, bool, bool]) -> None:
+def _set_deterministic(value: tuple[bool, ...]) -> None:
     _C._set_deterministic_algorithms(value[0], warn_only=value[1])
     _C._set_deterministic_fill_uninitialized_memory(value[2])
 
 
-def _deterministic() -> tuple[bool, bool, bool]:
-    return (
-        _C._get_deterministic_algorithms(),
-        _C._get_deterministic_algorithms_warn_only(),
-        _C._get_deterministic_fill_uninitialized_memory(),
-    )
+_DETERMINISTIC = (
+    _C._get_deterministic_algorithms,
+    _C._get_deterministic_algorithms_warn_only,
+    _C._get_deterministic_fill_uninitialized_memory,
+)
+
+
+def _deterministic() -> tuple[bool, ...]:
+    return tuple(get() for get in _DETERMINISTIC)
 
 
 def _set_flush(value: bool) -> None:
@@ -85,15 +87,22 @@ def _set_flush(value: bool) -> None:
 def rows(device: str) -> list[Row]:
     """The switches that matter for ops on `device`."""
     found = [row for names in _NAMES if _matters(names, device) and (row := _bound(*names)) is not None]
-    get_enabled, set_enabled = torch.is_autocast_enabled, torch.set_autocast_enabled
-    get_dtype, set_dtype = torch.get_autocast_dtype, torch.set_autocast_dtype
+    enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
     return [
         *found,
-        (_deterministic, _set_deterministic),
-        (torch.get_num_threads, torch.set_num_threads),
-        (lambda: _flush, _set_flush),
-        (lambda: get_enabled(device), lambda value: set_enabled(device, value)),
-        (lambda: get_dtype(device), lambda value: set_dtype(device, value)),
+        Row(_deterministic, _set_deterministic, tuple((get, ()) for get in _DETERMINISTIC)),
+        Row(torch.get_num_threads, torch.set_num_threads, ((torch.get_num_threads, ()),)),
+        Row(lambda: _flush, _set_flush, ()),  # The engine asks the processor itself.
+        Row(
+            lambda: enabled(device),
+            lambda value: torch.set_autocast_enabled(device, value),
+            ((enabled, (device,)),),
+        ),
+        Row(
+            lambda: dtype(device),
+            lambda value: torch.set_autocast_dtype(device, value),
+            ((dtype, (device,)),),
+        ),
     ]
 
 
@@ -102,17 +111,11 @@ def _matters(names: tuple[str, str, tuple[Any, ...]], device: str) -> bool:
     return device != "cpu" or not gpu
 
 
-def setters() -> list[str]:
-    """The names in `torch._C` by which switches are set."""
-    names = {setter for _, setter, _ in _NAMES} | {*_OTHERS}
-    return sorted(name for name in names if hasattr(_C, name))
-
-
 def read(rows: list[Row], flush: bool) -> tuple[Any, ...]:
     """The state of all switches; `flush` is that of the processor."""
     global _flush
     _flush = flush
-    return tuple(get() for get, _ in rows)
+    return tuple(row.get() for row in rows)
 
 
 @contextlib.contextmanager
@@ -121,7 +124,7 @@ def under(rows: list[Row], state: tuple[Any, ...] | None) -> Iterator[None]:
     if state is None:
         yield
         return
-    before = tuple(get() for get, _ in rows)
+    before = tuple(row.get() for row in rows)
     try:
         _put(rows, state)
         yield
@@ -131,6 +134,6 @@ def under(rows: list[Row], state: tuple[Any, ...] | None) -> Iterator[None]:
 
 def _put(rows: list[Row], state: tuple[Any, ...]) -> None:
     # Some follow those above them as long as they were not set themselves.
-    for (get, put), value in zip(rows, state, strict=True):
-        if get() != value:
-            put(value)
+    for row, value in zip(rows, state, strict=True):
+        if row.get() != value:
+            row.put(value)

@@ -157,7 +157,7 @@ class Budget:
         global _active
         _check_free()
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
-        _reads.patch(_before_read, self._native.switched)
+        _reads.patch(_before_read, _state)
         _compiled.watch(_here, _reads.unpatched)
         self._mode.begin()
         self._listen()
@@ -379,6 +379,18 @@ def _before_read(decision: str, owner: torch.Tensor | torch.UntypedStorage) -> N
         for storage in _glue.storages_of(owner):
             if storage.device.type == budget.device.type and (here or native.is_known(storage)):
                 getattr(native, decision)(storage)
+
+
+def _state(make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """The state that `make` gives of the CPU's default generator; it's made without an op."""
+    budget = _here()
+    if budget is None or budget.device.type != "cpu" or budget._thread != threading.get_ident():
+        return make()
+    with torch._C._DisableTorchDispatch():
+        budget._native.make_room(_glue.state_bytes)
+        state = make()
+        budget._native.adopt(state.untyped_storage())
+    return state
 
 
 @contextlib.contextmanager

@@ -130,6 +130,8 @@ impl Inner {
         let positional = walk.args(args)?;
         let named = kwargs.map(|kwargs| walk.kwargs(kwargs)).transpose()?.unwrap_or_default();
         let mut found = walk.found;
+        // What died since may have had the addresses that operands have now.
+        self.drain()?;
         let aside = self.engine.host.glue.is_on_side_stream(py)?;
         found.foreign |= aside;
         self.complex |= found.complex;
@@ -300,7 +302,7 @@ impl Inner {
             return Err(error);
         }
         self.give_up(py, state)?;
-        let lost = || PyRuntimeError::new_err(format!("`{}` has not run", op.name));
+        let lost = || PyRuntimeError::new_err(format!("memfit: `{}` has not run", op.name));
         let pending = pending.ok_or_else(lost)?;
         let result = pending.result.ok_or_else(lost)?.into_bound(py);
         if let Some(shape) = shape {
@@ -442,6 +444,7 @@ impl Inner {
         let address = storage.as_ptr().addr();
         let bytes = size(storage)?;
         let mut exposed = false;
+        self.drain()?;
         if let Some(entry) = self.entries.get(&address) {
             if entry.bytes == bytes {
                 return Ok(entry.tensor);
@@ -490,6 +493,7 @@ impl Inner {
         exposed: bool,
         by: Option<&Arc<Op>>,
     ) -> PyResult<()> {
+        self.drain()?;
         self.token += 1;
         let owner = watch(storage, self.token, &self.engine.host.dead)?;
         if let Some(block) = self.engine.block_of(tensor) {

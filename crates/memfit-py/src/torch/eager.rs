@@ -1,7 +1,7 @@
 //! The class that a dispatch mode in Python calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use memfit::engine::Settings;
 use memfit::ir::{Bytes, Nanos};
@@ -43,8 +43,6 @@ pub(super) struct Eager {
     fake: Py<PyAny>,
     /// Whether an interrupt waits for the end of a call.
     interrupted: AtomicBool,
-    /// Whether a global switch may have been set.
-    switched: Arc<AtomicBool>,
     /// Whether this process has inherited the engine from the one that made it.
     forked: AtomicBool,
 }
@@ -130,7 +128,6 @@ impl Eager {
         };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
-        let switched = Arc::clone(&inner.engine.host.switches.stale);
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),
@@ -139,7 +136,6 @@ impl Eager {
             no_dispatch: glue.getattr("tensor")?.getattr("__torch_dispatch__")?.unbind(),
             fake: glue.getattr("fake")?.unbind(),
             interrupted: AtomicBool::new(false),
-            switched,
             forked: AtomicBool::new(false),
         })
     }
@@ -191,11 +187,6 @@ impl Eager {
     /// Whether an interrupt waits; it does no more.
     fn take_interrupt(&self) -> bool {
         self.interrupted.swap(false, Ordering::Relaxed)
-    }
-
-    /// A global switch has been set.
-    fn switched(&self) {
-        self.switched.store(true, Ordering::Relaxed);
     }
 
     /// In the child of a fork: the parent's storages are not ours to move.

@@ -32,12 +32,10 @@ pub(super) struct Glue {
     pub(super) replay: Py<PyAny>,
     /// `threads()`: how many an op may use.
     pub(super) threads: Py<PyAny>,
-    /// `is_autocast(device_type)`: whether ops cast by themselves; `autocast(device_type)`: to which dtype.
-    pub(super) is_autocast: Py<PyAny>,
-    pub(super) autocast: Py<PyAny>,
-    pub(super) device_type: Py<PyAny>,
     /// `switches(flush)`: all global switches that results depend on, as `replay` takes them.
     pub(super) switches: Py<PyAny>,
+    /// Functions and their arguments: while they and the processor's `flush` give the same, `switches` does.
+    pub(super) looks: Vec<(Py<PyAny>, Py<PyTuple>)>,
     /// `is_grad_enabled()`.
     pub(super) is_grad_enabled: Py<PyAny>,
     /// `draw(generator)`: the generator's state, to be put back by `replay`.
@@ -84,10 +82,8 @@ impl Glue {
             blank: take("blank")?,
             pointer: take("pointer")?,
             threads: take("threads")?,
-            is_autocast: take("is_autocast")?,
-            autocast: take("autocast")?,
-            device_type: take("device_type")?,
             switches: take("switches")?,
+            looks: glue.getattr("looks")?.extract()?,
             replay: take("replay")?,
             is_grad_enabled: take("is_grad_enabled")?,
             draw: take("draw")?,

@@ -151,7 +151,10 @@ impl Torch {
 
     /// A repetition, into new storages.
     fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
-        let lost = || PyRuntimeError::new_err(format!("the call of `{}` is forgotten", run.kind));
+        let lost = || {
+            let message = format!("memfit: the call of `{}` is forgotten: this is a bug in memfit", run.kind);
+            PyRuntimeError::new_err(message)
+        };
         self.switches.look(py, &self.glue)?;
         let recipe = self.recipes.get(&run.call).ok_or_else(lost)?;
         let mut tensors = Vec::with_capacity(recipe.windows.len());
@@ -200,7 +203,7 @@ impl Torch {
                     let storage =
                         fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
                     let Some(storage) = storage else {
-                        let message = format!("`{}` gave other results when it was called again", run.kind);
+                        let message = format!("memfit: `{}` gave other results when it was called again", run.kind);
                         return Err(PyRuntimeError::new_err(message));
                     };
                     if block.storage != DISCARDED {
@@ -264,7 +267,10 @@ fn operand<'py>(
         )));
     }
     let bytes = found.and_then(|(slot, _)| slot.bytes(py));
-    bytes.ok_or_else(|| PyRuntimeError::new_err(format!("the bytes of an operand of `{kind}` have gone")))
+    bytes.ok_or_else(|| {
+        let message = format!("memfit: the bytes of an operand of `{kind}` have gone: this is a bug in memfit");
+        PyRuntimeError::new_err(message)
+    })
 }
 
 /// A storage that a call has made, and a tensor over it.

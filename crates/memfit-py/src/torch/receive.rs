@@ -1,6 +1,6 @@
 //! What an op has made and overwritten, booked once it has run.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use memfit::engine::{Call, Output, TensorId};
 use memfit::ir::{Bytes, Role};
@@ -61,7 +61,11 @@ impl Inner {
 
     /// The tensor of a storage that the engine knows.
     pub(super) fn known(&self, storage: &Bound<'_, PyAny>) -> Option<TensorId> {
-        self.entries.get(&storage.as_ptr().addr()).map(|entry| entry.tensor)
+        let address = storage.as_ptr().addr();
+        let entry = self.entries.get(&address)?;
+        let dead = self.engine.host.dead.lock().unwrap_or_else(PoisonError::into_inner);
+        // Of another storage that has died, and had this address.
+        (!dead.contains(&(address, entry.token))).then_some(entry.tensor)
     }
 
     /// Books the results of an op that has run, now that their sizes are known.

@@ -1,15 +1,12 @@
 //! Global switches that an op's results depend on: they are part of the recipe.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use pyo3::prelude::*;
 
 use super::glue::Glue;
 
 /// The switches as they are, and as they were.
 ///
-/// What changes often, or past Python, is read before each op; the others when one of them has been set.
+/// All are looked at before each op: whoever took a setter out of its module before the budget began goes past any wrapper.
 #[derive(Default)]
 pub(super) struct Switches {
     /// All states there were.
@@ -20,26 +17,25 @@ pub(super) struct Switches {
     pub(super) key: u64,
     threads: u32,
     flush: bool,
-    autocast: Option<Py<PyAny>>,
-    /// Whether somebody may have set one.
-    pub(super) stale: Arc<AtomicBool>,
+    /// What the looks gave last.
+    seen: Vec<Py<PyAny>>,
 }
 
 impl Switches {
     /// Looks at them; the number of their state.
     pub(super) fn look(&mut self, py: Python<'_>, glue: &Glue) -> PyResult<u32> {
-        let threads = glue.threads.bind(py).call0()?.extract()?;
-        let autocast = match glue.is_autocast.bind(py).call1((&glue.device_type,))?.is_truthy()? {
-            true => Some(glue.autocast.bind(py).call1((&glue.device_type,))?),
-            false => None,
-        };
         let flush = flushes_denormals();
-        let same = !self.known.is_empty()
-            && (threads, flush) == (self.threads, self.flush)
-            && autocast.as_ref().map(|dtype| dtype.as_ptr())
-                == self.autocast.as_ref().map(|dtype| dtype.as_ptr());
-        if self.stale.swap(false, Ordering::Relaxed) || !same {
-            (self.threads, self.flush, self.autocast) = (threads, flush, autocast.map(Bound::unbind));
+        let mut same = !self.known.is_empty() && flush == self.flush;
+        self.seen.resize_with(glue.looks.len(), || py.None());
+        for ((get, arguments), seen) in glue.looks.iter().zip(&mut self.seen) {
+            let value = get.bind(py).call1(arguments.bind(py))?;
+            if !value.is(&*seen) && !value.eq(&*seen)? {
+                (*seen, same) = (value.unbind(), false);
+            }
+        }
+        if !same {
+            self.flush = flush;
+            self.threads = glue.threads.bind(py).call0()?.extract()?;
             let state = glue.switches.bind(py).call1((flush,))?;
             self.key = state.hash()?.cast_unsigned() as u64;
             let mut at = None;
