@@ -19,9 +19,9 @@ from memfit.torch.meter import Meter
 CASES = int(os.environ.get("MEMFIT_CASES", "20"))
 PER_TEST = 4
 MET = [1119, 2107, 2120, 2202, 2255, 10115, 10516, 10832]
-"""Programs that once failed: one of a generator's states too many stood beside the budget, or one that no op had
-made; a switch was set by a function that had been taken out of its module before; a storage got the address of
-one that had died since the op began.
+"""Programs that once failed: one of a generator's states too many stood beside the budget, or one that no op
+had made; a switch was set by a function that had been taken out of its module before; a storage got the address
+of one that had died since the op began.
 """
 
 

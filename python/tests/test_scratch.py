@@ -1,15 +1,20 @@
 """The scratch memory foreseen for an op before it has run is enough, for the ops of PyTorch's own table."""
 
+import gc
 import random
 import warnings
 from itertools import islice
 from typing import Any
 
+import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit.torch import _glue, _infer, _parts
+from memfit import BudgetError
+from memfit.torch import _attention, _glue, _infer, _parts, eager
+from memfit.torch.eager import Budget
+from memfit.torch.meter import Meter, live_bytes
 
 SAMPLES = 4
 # Squares its matrix many times over in 32 bits.
@@ -114,3 +119,72 @@ def test_random_convolutions_take_no_more_than_they_are_said_to():
     finally:
         torch.set_num_threads(threads)
     assert len(more) * 100 <= ran, more
+
+
+def attention(draw: random.Random) -> None:
+    """Forward and backward of one call, of queries, keys and values drawn at random."""
+    dtype = draw.choice((torch.float32, torch.float32, torch.bfloat16, torch.float16, torch.float64))
+    batch, heads, width = draw.choice((1, 3)), draw.choice((1, 2, 5)), draw.choice((1, 2, 8, 33, 64, 256))
+    queries = draw.choice((1, 3, 31, 64, 191, 192, 300, 767, 768, 1000, 2000))
+    keys = draw.choice((queries, queries, 7, 100, 513, 1500))
+    inputs = []
+    for rows in (queries, keys, keys):
+        shape, swapped = (batch, heads, rows, width), draw.random() < 0.3
+        if swapped:
+            shape = (batch, rows, heads, width)
+        made = torch.randn(shape, dtype=dtype, requires_grad=True)
+        inputs.append(made.transpose(1, 2) if swapped else made)
+    masked, causal = draw.random() < 0.3, draw.random() < 0.3 and queries == keys
+    mask = torch.randn(queries, keys, dtype=dtype) if masked and not causal else None
+    result = torch.nn.functional.scaled_dot_product_attention(*inputs, attn_mask=mask, is_causal=causal)
+    result.sum().backward()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_attention_takes_no_more_than_it_is_said_to(threads):
+    _glue.track(torch.device("cpu"))
+    draw, more = random.Random(threads), {}
+    torch.manual_seed(threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(25):
+            with Compare(more):
+                attention(draw)
+    finally:
+        torch.set_num_threads(before)
+    assert more == {}
+
+
+KERNELS = {
+    "matrix exp": lambda: torch.matrix_exp(torch.full((4, 61, 61), 0.25)),
+    "matrix exp, then in place": lambda: torch.matrix_exp(torch.full((4, 67, 67), 0.25)).sin_(),
+    "attention": lambda: torch.nn.functional.scaled_dot_product_attention(
+        *[torch.full((1, 1, 901, 2), 0.25)] * 3
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_held_to_what_there_is(name, monkeypatch):
+    """What a kernel takes beside its results was foreseen too small: it gets no more than is left."""
+    monkeypatch.setattr(_attention, "scratch", lambda *_: 1 << 13)
+    ended = []
+    for share in range(1, 40, 2):
+        monkeypatch.setattr(eager, "_known_for", None)  # Nobody has seen it run.
+        gc.collect()
+        budget = live_bytes(torch.device("cpu")) + share * 50_000
+        # What is evicted comes back after the budget has ended: the meter does not see that.
+        meter = Meter()
+        try:
+            with Budget(budget), meter:
+                held = [torch.full((5_000,), float(at)).exp() for at in range(6)]
+                KERNELS[name]()
+                ended.append("ran")
+                del held
+        except BudgetError as error:
+            assert error.least_budget_bytes > budget
+            ended.append("no room")
+        assert meter.peak_bytes is None or meter.peak_bytes <= budget, (share, meter.peak_bytes, budget)
+    assert ended[0] == "no room"
+    assert ended[-1] == "ran"

@@ -15,11 +15,7 @@ const LONGEST_IN_SRC: usize = 500;
 const LONGEST_FUNCTION: usize = 90;
 /// Files that are longer still, and how long they may be: what can be shortened only. None of them may grow, and one
 /// that is short enough must go from here.
-const LONGER: [(&str, usize); 3] = [
-    ("crates/memfit-engine/src/run.rs", 550),
-    ("crates/memfit-py/src/torch/dispatch.rs", 553),
-    ("crates/memfit-verify/src/execute.rs", 521),
-];
+const LONGER: [(&str, usize); 1] = [("crates/memfit-verify/src/execute.rs", 521)];
 /// The same for functions, by file and name.
 const LONGER_FUNCTIONS: [(&str, &str, usize); 1] = [("crates/memfit-py/src/torch/dispatch.rs", "run", 209)];
 /// The most lines of code of the judge: no comments, no blank lines.

@@ -29,6 +29,8 @@ pub struct Run<'a> {
     pub writes: &'a [Block],
     /// Scratch memory; of size 0 if none was asked for.
     pub workspace: Block,
+    /// Bytes of the budget that are left beside all blocks, those of this run too.
+    pub room: Bytes,
     /// How long it is expected to take.
     pub expected: Nanos,
     /// What [`Host::generator`] returned before the first run of a `Seeded` op.
@@ -54,6 +56,12 @@ pub trait Host {
 
     /// `block` is free from now on.
     fn release(&mut self, _block: Block) {}
+
+    /// Bytes of scratch memory that the first run which has just ended took, if that was measured: what was asked for was
+    /// a guess then, and the call has so much from now on.
+    fn workspace(&mut self) -> Option<Bytes> {
+        None
+    }
 
     /// Whether somebody else has a pointer to the bytes of `storage`, so that they must stay. Asked before it's evicted
     /// for room; if so, it stays for good.
@@ -120,5 +128,15 @@ impl Host for VirtualHost {
     fn generator(&mut self) -> Option<u64> {
         self.drawn += 1;
         self.replays_random.then_some(self.drawn)
+    }
+}
+
+/// What a run is expected to take after one that took `measured`, in ns; `before` is 0 if nothing was known. A machine that is
+/// busy with something else only makes runs longer, so less counts at once, and more by a quarter at most.
+#[must_use]
+pub fn expected(before: u64, measured: u64) -> u64 {
+    match measured.checked_sub(before) {
+        Some(more) if before > 0 => before.saturating_add(more.min(before) / 4),
+        _ => measured,
     }
 }

@@ -5,13 +5,13 @@ use memfit_ir::{Bytes, Nanos};
 use crate::call::{Output, Regeneration, TensorId};
 use crate::engine::Engine;
 use crate::evict::Ask;
-use crate::fault::{Fault, Holding, NoRoom, Why};
-use crate::host::{Block, Host, Run};
+use crate::fault::Fault;
+use crate::host::{Block, Host, Run, expected};
 use crate::log::Log;
 use crate::scratch::Scratch;
 use crate::state::NONE;
 
-/// Runs between two looks at the time.
+/// Between two looks at the time.
 const RUNS_PER_LOOK: u64 = 16;
 
 /// An op that waits for its inputs.
@@ -156,38 +156,6 @@ impl<H: Host> Engine<'_, H> {
         false
     }
 
-    /// Before anything runs: each op that will have to run must fit beside what can't go.
-    fn check_working_sets(&mut self, record: u32) -> Result<(), Fault> {
-        let fixed = self.stats.used.saturating_sub(Bytes(self.state.pool_bytes));
-        let (mut work, mut seen) = (vec![record], std::collections::BTreeSet::from([record]));
-        let mut storages: Vec<u32> = Vec::new();
-        while let Some(record) = work.pop() {
-            storages.clear();
-            for &read in &self.state.record(record).reads {
-                let this = self.state.tensor(read);
-                storages.push(this.storage);
-                if !this.defined && this.record != NONE && seen.insert(this.record) {
-                    work.push(this.record);
-                }
-            }
-            storages.sort_unstable();
-            storages.dedup();
-            let moving = |storage: &&u32| {
-                let this = self.state.storage(**storage);
-                this.in_pool || !this.resident
-            };
-            let inputs: Bytes =
-                storages.iter().filter(moving).map(|&storage| Bytes(self.state.storage(storage).size)).sum();
-            let need = self.state.record(record).need();
-            let enough = fixed + inputs + Bytes(need);
-            if enough > self.settings.budget {
-                let op = self.kinds[self.state.record(record).kind as usize].clone();
-                return Err(self.no_room(op, enough, need));
-            }
-        }
-        Ok(())
-    }
-
     fn unwind(&mut self, stack: Vec<Frame>) {
         for frame in stack.into_iter().rev() {
             for storage in frame.locked {
@@ -212,7 +180,7 @@ impl<H: Host> Engine<'_, H> {
         for &read in &self.state.record(record).reads {
             reads.push(self.block(self.state.storage_of(read)));
         }
-        let workspace = self.allocate_for(record, reads, writes)?;
+        let mut workspace = self.allocate_for(record, reads, writes)?;
         for (at, block) in writes.iter_mut().enumerate() {
             block.storage = self.kept(record, at);
         }
@@ -225,11 +193,18 @@ impl<H: Host> Engine<'_, H> {
             reads,
             writes,
             workspace,
+            room: self.settings.budget.saturating_sub(self.stats.used),
             expected: Nanos(this.time),
             generator,
         };
+        let first = run.repetition == 0;
         let ran = self.host.run(&run);
         self.free(workspace);
+        if first && let Some(measured) = self.host.workspace() {
+            workspace.size = measured;
+            self.state.records[record as usize].workspace = measured.0;
+            self.stats.peak = self.stats.peak.max(self.stats.used + measured);
+        }
         let time = match ran {
             Ok(time) => time.0,
             Err(error) => {
@@ -389,24 +364,6 @@ impl<H: Host> Engine<'_, H> {
         self.stats.height = self.stats.height.max(Bytes(offset) + Bytes(size));
     }
 
-    fn no_room(&self, op: String, enough: Bytes, need: u64) -> Fault {
-        let mut holding = Vec::new();
-        for (index, storage) in self.state.storages.iter().enumerate() {
-            if !storage.resident || storage.size == 0 || storage.in_pool {
-                continue;
-            }
-            let pinned = self.pins.contains_key(&crate::state::next_index(index));
-            let why = match (pinned, storage.evictable) {
-                (true, _) => Why::Pinned,
-                (false, false) => Why::Source,
-                (false, true) => Why::Operand,
-            };
-            holding.push(Holding { tensor: TensorId(storage.root), size: Bytes(storage.size), why });
-        }
-        let (asked, budget) = (Bytes(need), self.settings.budget);
-        Fault::NoRoom(Box::new(NoRoom { op, asked, holding, budget, enough }))
-    }
-
     /// Gives a block back.
     pub(crate) fn free(&mut self, block: Block) {
         if block.size > Bytes::ZERO {
@@ -536,15 +493,5 @@ impl<H: Host> Engine<'_, H> {
             self.state.enter_pool(storage);
             self.evictor.entered(&self.state, storage);
         }
-    }
-}
-
-/// What a run is expected to take after one that took `measured`, in ns; `before` is 0 if nothing was known. A machine that is
-/// busy with something else only makes runs longer, so less counts at once, and more by a quarter at most.
-#[must_use]
-pub fn expected(before: u64, measured: u64) -> u64 {
-    match measured.checked_sub(before) {
-        Some(more) if before > 0 => before.saturating_add(more.min(before) / 4),
-        _ => measured,
     }
 }

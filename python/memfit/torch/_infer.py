@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from memfit.torch import _convolution, _generators, _recurrent, _sizes, _sparse
+from memfit.torch import _attention, _convolution, _generators, _recurrent, _sizes, _sparse
 from memfit.torch._parts import refuse_opaque, tensors
 
 _META = torch.device("meta")
@@ -50,6 +50,8 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
         return sizes, _convolution.scratch(func, args, kwargs or {}, made), True
     if name == _recurrent.NAME:
         return sizes, _recurrent.scratch(args), True
+    if name in (_attention.FORWARD, _attention.BACKWARD):
+        return sizes, _attention.scratch(name, args, read, made), True
     return sizes, wider * (read + made) + _SMALL, True
 
 

@@ -4,6 +4,8 @@
 //! led through here: the entries of that library's own table of imported functions are replaced, once, and for nobody
 //! else. No profiler of PyTorch's is needed, none is in the way, and an allocation takes some 100 ns more. Where the
 //! table can't be found, or the allocator works in another way, [`allocator_watch`] says so.
+//!
+//! What a kernel takes beside its results nobody knows before it has run: a [`Limit`] holds it to what there is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,10 @@ struct Block {
 struct Count {
     used: AtomicU64,
     peak: AtomicU64,
+    /// Above this the allocator has no memory.
+    limit: AtomicU64,
+    /// Bytes in use that there would have been, had it not been for the limit.
+    refused: AtomicU64,
 }
 
 /// Of all threads.
@@ -40,7 +46,12 @@ impl Count {
     const START: u64 = 1 << 60;
 
     const fn new() -> Count {
-        Count { used: AtomicU64::new(Count::START), peak: AtomicU64::new(Count::START) }
+        Count {
+            used: AtomicU64::new(Count::START),
+            peak: AtomicU64::new(Count::START),
+            limit: AtomicU64::new(u64::MAX),
+            refused: AtomicU64::new(0),
+        }
     }
 
     fn add(&self, bytes: u64) {
@@ -61,6 +72,47 @@ impl Count {
     fn end(&self, outer: u64) -> (u64, u64) {
         (self.used.load(Ordering::Relaxed), self.peak.fetch_max(outer, Ordering::Relaxed))
     }
+}
+
+/// While it lives, PyTorch's CPU allocator gives this thread no more than some bytes beyond what it has.
+pub(super) struct Limit {
+    start: u64,
+}
+
+impl Limit {
+    pub(super) fn new(bytes: u64) -> Limit {
+        HERE.with(|here| {
+            let start = here.used.load(Ordering::Relaxed);
+            here.refused.store(0, Ordering::Relaxed);
+            here.limit.store(start.saturating_add(bytes), Ordering::Relaxed);
+            Limit { start }
+        })
+    }
+
+    /// The bytes beyond what the thread had that it has been refused, if it was.
+    pub(super) fn refused(&self) -> Option<u64> {
+        let refused = HERE.with(|here| here.refused.load(Ordering::Relaxed));
+        (refused > 0).then(|| refused.saturating_sub(self.start))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        HERE.with(|here| here.limit.store(u64::MAX, Ordering::Relaxed));
+    }
+}
+
+/// Whether this thread may have `bytes` more; if not, that is noted.
+fn is_allowed(bytes: u64) -> bool {
+    let within = |here: &Arc<Count>| {
+        let wanted = here.used.load(Ordering::Relaxed).saturating_add(bytes);
+        let allowed = wanted <= here.limit.load(Ordering::Relaxed);
+        if !allowed {
+            here.refused.store(wanted, Ordering::Relaxed);
+        }
+        allowed
+    };
+    HERE.try_with(within).unwrap_or(true)
 }
 
 fn shard(address: usize) -> MutexGuard<'static, Option<FxHashMap<usize, Block>>> {
@@ -261,6 +313,9 @@ mod imports {
     }
 
     unsafe extern "C" fn memalign(block: *mut *mut c_void, align: size_t, bytes: size_t) -> c_int {
+        if !super::is_allowed(bytes as u64) {
+            return libc::ENOMEM;
+        }
         // SAFETY: as its caller has it.
         let failed = unsafe { libc::posix_memalign(block, align, bytes) };
         if failed == 0 {

@@ -3,9 +3,9 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Settings, TensorId, Why};
+use memfit::engine::{Call, Engine, Output, Settings, TensorId};
 use memfit::ir::{Bytes, Effect, Nanos, Role};
-use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -16,6 +16,7 @@ use super::life::Look;
 use super::operands::{Arg, Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Shape, Unordered, Way};
 use super::parts::unknown;
+use super::retry::{Guess, fresh_bytes};
 use super::steps::Steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
@@ -38,7 +39,7 @@ pub(super) struct Entry {
     pub(super) copy: Option<TensorId>,
 }
 
-/// Scratch memory below this is not worth measuring.
+/// Scratch memory below this is not worth measuring where that is more than to look at a counter.
 const MEASURED: u64 = 1 << 18;
 
 /// The tables behind [`super::eager::Eager`].
@@ -262,7 +263,8 @@ impl Inner {
         let windows = operands.map(|operand| operand.window).collect();
         let mut template =
             Some(Template { args: positional, kwargs: named, windows, blank, outputs: outputs.clone() });
-        let measured = shape.is_some() && known.guessed && known.workspace > MEASURED;
+        let least = if self.engine.host.glue.is_limited { 0 } else { MEASURED };
+        let measured = shape.is_some() && known.guessed && known.workspace > least;
         self.engine.host.pending = Some(Pending {
             op: Arc::clone(&op),
             args: args.clone().unbind(),
@@ -271,10 +273,13 @@ impl Inner {
             generator,
             switches,
             measured,
+            held_to: known.guessed.then(|| sizes.unwrap_or_default().iter().sum()),
+            refused: None,
             started: false,
             state: None,
             result: None,
             workspace: None,
+            aside: self.put_aside(effect),
             time: known.time,
         });
         let engine_call = Call {
@@ -285,7 +290,9 @@ impl Inner {
             workspace: Bytes(known.workspace.saturating_add(self.put_aside(effect))),
             effect,
         };
-        let applied = self.apply(py, engine_call, known.guessed && sizes.is_some());
+        let restartable = written.is_empty() && blank.is_none() && effect != Effect::Seeded;
+        let guess = Guess { shrinks: known.guessed && sizes.is_some(), restartable };
+        let applied = self.apply(py, engine_call, guess);
         let pending = self.engine.host.pending.take();
         // From here on only a repetition needs it.
         let last = state.take_if(|_| self.evict_all && applied.is_ok());
@@ -328,7 +335,9 @@ impl Inner {
         }
         let outcome = match sizes {
             None if later => {
-                let call = Call { time: Nanos(pending.time), effect: Effect::Pure, ..engine_call };
+                let workspace = Bytes(pending.workspace.unwrap_or(known.workspace));
+                let time = Nanos(pending.time);
+                let call = Call { time, workspace, effect: Effect::Pure, ..engine_call };
                 self.receive_later(py, &op, &result, template, switches, call)?
             }
             sizes => self.receive(py, &op, &result, &made[..fresh], sizes)?,
@@ -381,62 +390,6 @@ impl Inner {
         }
         self.give_up(py, last)?;
         Ok(result)
-    }
-
-    /// Applies a call; where there is no room, first looks for what the program has given up.
-    pub(super) fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guessed: bool) -> PyResult<()> {
-        let mut retries = Retries::default();
-        loop {
-            let fault = match self.engine.apply(&call, &mut self.made) {
-                Ok(()) => return Ok(()),
-                Err(fault) => fault,
-            };
-            let started = self.engine.host.pending.as_ref().is_some_and(|pending| pending.started);
-            let failed = started && matches!(fault, Fault::Host(_));
-            if !failed && self.recover(py, &fault, &mut retries)? {
-                continue;
-            }
-            match fault {
-                // A bound for scratch memory that is larger than what is there says little.
-                Fault::NoRoom(_) if guessed && call.workspace > Bytes(1 << 12) => {
-                    call.workspace = Bytes(call.workspace.0 / 4 * 3);
-                }
-                fault => return Err(self.fault(py, fault)),
-            }
-        }
-    }
-
-    /// Does what may have to bring bytes back; where there is no room, or bytes have died on the way, once more.
-    pub(super) fn again<T>(
-        &mut self,
-        py: Python<'_>,
-        work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,
-    ) -> PyResult<T> {
-        let mut retries = Retries::default();
-        loop {
-            match work(&mut self.engine) {
-                Ok(done) => return Ok(done),
-                Err(fault) if self.recover(py, &fault, &mut retries)? => {}
-                Err(fault) => return Err(self.fault(py, fault)),
-            }
-        }
-    }
-
-    /// After `fault`: true if there may be room now, or what had died is known now, so that another try may do.
-    fn recover(&mut self, py: Python<'_>, fault: &Fault, retries: &mut Retries) -> PyResult<bool> {
-        match fault {
-            Fault::NoRoom(_) if !retries.looked => {
-                retries.looked = true;
-                self.look_at_all(py)?;
-                self.cut_past(py)?;
-            }
-            Fault::Host(_) if retries.drained < 3 && self.drain()? => {
-                self.engine.host.raised = None;
-                retries.drained += 1;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
     }
 
     /// The tensor of a storage, which is brought in if it's new, and anew if its size has changed.
@@ -504,46 +457,6 @@ impl Inner {
         self.entries.insert(storage.as_ptr().addr(), entry);
         Ok(())
     }
-
-    /// A fault of the engine's as Python's error.
-    pub(super) fn fault(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
-        if let Some(raised) = self.engine.host.raised.take() {
-            return raised;
-        }
-        match fault {
-            Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
-            fault @ Fault::TooSlow(_) => PyTimeoutError::new_err(format!("memfit: {fault}")),
-            fault => PyRuntimeError::new_err(format!("memfit: {fault}")),
-        }
-    }
-
-    fn no_room(&self, py: Python<'_>, no_room: &NoRoom) -> PyResult<PyErr> {
-        let told = PyDict::new(py);
-        told.set_item("message", no_room.to_string())?;
-        told.set_item("op", &no_room.op)?;
-        told.set_item("asked", no_room.asked.0)?;
-        told.set_item("budget", no_room.budget.0)?;
-        told.set_item("enough", no_room.enough.0)?;
-        for (name, why) in [("operands", Why::Operand), ("pinned", Why::Pinned), ("kept", Why::Source)] {
-            let of = no_room.holding.iter().filter(|holding| holding.why == why);
-            told.set_item(name, of.map(|holding| holding.size.0).sum::<u64>())?;
-        }
-        Ok(PyErr::from_value(self.engine.host.glue.no_room.bind(py).call1((told,))?))
-    }
-}
-
-fn fresh_bytes(output: &Output) -> u64 {
-    match output {
-        Output::Fresh(bytes) => bytes.0,
-        Output::View(_) | Output::InPlace(_) => 0,
-    }
-}
-
-/// What has been tried against faults already.
-#[derive(Default)]
-struct Retries {
-    looked: bool,
-    drained: u32,
 }
 
 /// A call whose arguments have been walked over.

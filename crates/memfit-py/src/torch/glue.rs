@@ -64,6 +64,8 @@ pub(super) struct Glue {
     quantized: Vec<Py<PyAny>>,
     /// The attribute of a tensor that is true on the tracked device.
     pub(super) on_device: Py<PyAny>,
+    /// Whether the tracked device is the one whose allocator can be held to a limit.
+    pub(super) is_limited: bool,
     /// Bytes of the state of a generator.
     pub(super) state_bytes: u64,
 }
@@ -99,6 +101,7 @@ impl Glue {
             read_by_native: glue.getattr("read_by_native")?.extract()?,
             quantized: glue.getattr("quantized")?.extract()?,
             on_device: take("on_device")?,
+            is_limited: glue.getattr("on_device")?.eq("is_cpu")?,
             state_bytes: glue.getattr("state_bytes")?.extract()?,
         })
     }

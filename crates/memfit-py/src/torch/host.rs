@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memfit::engine::{Block, Host, HostError, Output, Run, expected};
-use memfit::ir::Nanos;
+use memfit::ir::{Bytes, Nanos};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
+use super::allocator::Limit;
 use super::glue::Glue;
 use super::operands::{Arg, Window};
 use super::ops::Op;
@@ -44,11 +45,18 @@ pub(super) struct Pending {
     pub(super) switches: u32,
     /// Whether its scratch memory is to be measured.
     pub(super) measured: bool,
+    /// Bytes of its results, if what it takes beside them is a guess: it is held to what there is.
+    pub(super) held_to: Option<u64>,
+    /// Bytes, results and scratch memory, for which there was no room when it ran.
+    pub(super) refused: Option<u64>,
     pub(super) started: bool,
     pub(super) state: Option<Py<PyAny>>,
     /// What it gave; if it is there already, the call has been made, and only its recipe is kept.
     pub(super) result: Option<Py<PyAny>>,
+    /// What it took beside its results, if that was measured.
     pub(super) workspace: Option<u64>,
+    /// Bytes that a repetition takes beside the op's own.
+    pub(super) aside: u64,
     /// Ns that calls of this shape take, or 0 if it is the first; then what this one is taken to have taken.
     pub(super) time: u64,
 }
@@ -116,24 +124,31 @@ impl Torch {
     }
 
     /// The first run: the program's own call.
-    fn first(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<Nanos> {
+    fn first(&mut self, py: Python<'_>, run: &Run<'_>, pending: &mut Pending) -> PyResult<Nanos> {
         pending.started = true;
         if pending.result.is_some() {
-            self.remember(py, number, pending)?;
+            self.remember(py, run.call, pending)?;
             return Ok(Nanos(pending.time));
         }
         let (func, args, kwargs) = (&pending.op.func, &pending.args, pending.kwargs.as_ref());
         let start = self.now();
-        let result = if pending.measured {
-            let (result, workspace) = self.glue.measure.bind(py).call1((func, args, kwargs))?.extract()?;
-            pending.workspace = workspace;
-            result
+        let limit = pending.held_to.filter(|_| self.glue.is_limited).map(|results| {
+            Limit::new(results.saturating_add(run.workspace.size.0).saturating_add(run.room.0))
+        });
+        let called = if pending.measured {
+            let told = self.glue.measure.bind(py).call1((func, args, kwargs));
+            told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>())
         } else {
-            func.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)))?
+            let result = func.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)));
+            result.map(|result| (result, pending.workspace))
         };
+        pending.refused = limit.as_ref().filter(|_| called.is_err()).and_then(Limit::refused);
+        drop(limit);
+        let (result, workspace) = called?;
+        pending.workspace = workspace;
         pending.time = expected(pending.time, self.now().saturating_sub(start).max(1));
         pending.result = Some(result);
-        self.remember(py, number, pending)?;
+        self.remember(py, run.call, pending)?;
         Ok(Nanos(pending.time))
     }
 
@@ -203,7 +218,8 @@ impl Torch {
                     let storage =
                         fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
                     let Some(storage) = storage else {
-                        let message = format!("memfit: `{}` gave other results when it was called again", run.kind);
+                        let message =
+                            format!("memfit: `{}` gave other results when it was called again", run.kind);
                         return Err(PyRuntimeError::new_err(message));
                     };
                     if block.storage != DISCARDED {
@@ -268,7 +284,8 @@ fn operand<'py>(
     }
     let bytes = found.and_then(|(slot, _)| slot.bytes(py));
     bytes.ok_or_else(|| {
-        let message = format!("memfit: the bytes of an operand of `{kind}` have gone: this is a bug in memfit");
+        let message =
+            format!("memfit: the bytes of an operand of `{kind}` have gone: this is a bug in memfit");
         PyRuntimeError::new_err(message)
     })
 }
@@ -321,7 +338,7 @@ impl Host for Torch {
             }
             // The running statistics of a batch normalisation were written by its own call.
             let Some(mut pending) = self.pending.take() else { return Ok(Nanos::ZERO) };
-            let ran = self.first(py, run.call, &mut pending);
+            let ran = self.first(py, run, &mut pending);
             self.pending = Some(pending);
             self.fail(ran)
         })
@@ -338,6 +355,11 @@ impl Host for Torch {
                 self.raised.get_or_insert(error);
             }
         });
+    }
+
+    fn workspace(&mut self) -> Option<Bytes> {
+        let pending = self.pending.as_ref()?;
+        pending.workspace.map(|measured| Bytes(measured.saturating_add(pending.aside)))
     }
 
     fn is_shared(&mut self, storage: u32) -> bool {

@@ -21,6 +21,7 @@ mod operands;
 mod ops;
 mod parts;
 mod receive;
+mod retry;
 mod steps;
 mod storages;
 mod switches;

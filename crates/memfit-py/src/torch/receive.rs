@@ -10,6 +10,7 @@ use pyo3::types::PyTuple;
 use super::dispatch::Inner;
 use super::host::{Made, Pending, Template, distinct_storages, size};
 use super::ops::Op;
+use super::retry::Guess;
 use super::storages::Slot;
 
 impl Inner {
@@ -89,13 +90,17 @@ impl Inner {
             generator: None,
             switches,
             measured: false,
+            held_to: None,
+            refused: None,
             started: false,
             state: None,
             result: Some(result.clone().unbind()),
-            workspace: None,
+            workspace: Some(call.workspace.0),
+            aside: 0,
             time: call.time.0,
         });
-        let applied = self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, false);
+        let applied =
+            self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, Guess::default());
         self.engine.host.pending = None;
         applied?;
         let made = std::mem::take(&mut self.made);

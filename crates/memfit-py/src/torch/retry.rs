@@ -1,0 +1,137 @@
+//! What is done about faults: another try where that may do, else the error that the program gets.
+
+use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Why};
+use memfit::ir::Bytes;
+use pyo3::exceptions::{PyRuntimeError, PyTimeoutError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::dispatch::Inner;
+use super::host::Torch;
+
+/// What may be done about the scratch memory of a call that has not been measured.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Guess {
+    /// Whether less may do.
+    pub(super) shrinks: bool,
+    /// Whether the call may be made once more after it ran out of memory: it has written to nothing that was there.
+    pub(super) restartable: bool,
+}
+
+/// What has been tried against faults already.
+#[derive(Default)]
+struct Retries {
+    looked: bool,
+    drained: u32,
+}
+
+/// Bytes of a new storage.
+pub(super) fn fresh_bytes(output: &Output) -> u64 {
+    match output {
+        Output::Fresh(bytes) => bytes.0,
+        Output::View(_) | Output::InPlace(_) => 0,
+    }
+}
+
+impl Inner {
+    /// Applies a call; where there is no room, first looks for what the program has given up.
+    pub(super) fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guess: Guess) -> PyResult<()> {
+        let (mut retries, mut shrinks) = (Retries::default(), guess.shrinks);
+        loop {
+            let fault = match self.engine.apply(&call, &mut self.made) {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let pending = self.engine.host.pending.as_mut();
+            let refused = pending.and_then(|pending| pending.refused.take());
+            if let (Fault::Host(_), Some(wanted)) = (&fault, refused) {
+                // It was held to what there was, and needs more.
+                let results: u64 = call.outputs.iter().map(fresh_bytes).sum();
+                let workspace = Bytes(wanted.saturating_sub(results).max(call.workspace.0.saturating_mul(2)));
+                self.engine.host.raised = None;
+                if !guess.restartable || workspace <= call.workspace {
+                    let more = workspace.saturating_sub(call.workspace);
+                    let enough = Bytes(self.engine.settings().budget.0.saturating_add(more.0));
+                    let fault = self.engine.no_room(call.kind.to_owned(), enough, wanted);
+                    return Err(self.fault(py, fault));
+                }
+                (call.workspace, shrinks) = (workspace, false);
+                if let Some(pending) = &mut self.engine.host.pending {
+                    pending.started = false;
+                }
+                continue;
+            }
+            let started = self.engine.host.pending.as_ref().is_some_and(|pending| pending.started);
+            let failed = started && matches!(fault, Fault::Host(_));
+            if !failed && self.recover(py, &fault, &mut retries)? {
+                continue;
+            }
+            match fault {
+                // A bound for scratch memory that is larger than what is there says little: the op is held to what there is.
+                Fault::NoRoom(_) if shrinks && call.workspace > Bytes(1 << 12) => {
+                    call.workspace = Bytes(call.workspace.0 / 4 * 3);
+                }
+                fault => return Err(self.fault(py, fault)),
+            }
+        }
+    }
+
+    /// Does what may have to bring bytes back; where there is no room, or bytes have died on the way, once more.
+    pub(super) fn again<T>(
+        &mut self,
+        py: Python<'_>,
+        work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,
+    ) -> PyResult<T> {
+        let mut retries = Retries::default();
+        loop {
+            match work(&mut self.engine) {
+                Ok(done) => return Ok(done),
+                Err(fault) if self.recover(py, &fault, &mut retries)? => {}
+                Err(fault) => return Err(self.fault(py, fault)),
+            }
+        }
+    }
+
+    /// After `fault`: true if there may be room now, or what had died is known now, so that another try may do.
+    fn recover(&mut self, py: Python<'_>, fault: &Fault, retries: &mut Retries) -> PyResult<bool> {
+        match fault {
+            Fault::NoRoom(_) if !retries.looked => {
+                retries.looked = true;
+                self.look_at_all(py)?;
+                self.cut_past(py)?;
+            }
+            Fault::Host(_) if retries.drained < 3 && self.drain()? => {
+                self.engine.host.raised = None;
+                retries.drained += 1;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// A fault of the engine's as Python's error.
+    pub(super) fn fault(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
+        if let Some(raised) = self.engine.host.raised.take() {
+            return raised;
+        }
+        match fault {
+            Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
+            fault @ Fault::TooSlow(_) => PyTimeoutError::new_err(format!("memfit: {fault}")),
+            fault => PyRuntimeError::new_err(format!("memfit: {fault}")),
+        }
+    }
+
+    fn no_room(&self, py: Python<'_>, no_room: &NoRoom) -> PyResult<PyErr> {
+        let told = PyDict::new(py);
+        told.set_item("message", no_room.to_string())?;
+        told.set_item("op", &no_room.op)?;
+        told.set_item("asked", no_room.asked.0)?;
+        told.set_item("budget", no_room.budget.0)?;
+        told.set_item("enough", no_room.enough.0)?;
+        for (name, why) in [("operands", Why::Operand), ("pinned", Why::Pinned), ("kept", Why::Source)] {
+            let of = no_room.holding.iter().filter(|holding| holding.why == why);
+            told.set_item(name, of.map(|holding| holding.size.0).sum::<u64>())?;
+        }
+        Ok(PyErr::from_value(self.engine.host.glue.no_room.bind(py).call1((told,))?))
+    }
+}
