@@ -19,9 +19,9 @@ from memfit.torch.meter import Meter
 CASES = int(os.environ.get("MEMFIT_CASES", "20"))
 PER_TEST = 4
 MET = [1119, 2107, 2120, 2202, 2255, 10115, 10516, 10832]
-"""Programs that once failed: one of a generator's states too many stood beside the budget, or one that no op
-had made; a switch was set by a function that had been taken out of its module before; a storage got the address
-of one that had died since the op began.
+"""Programs that once failed. One of a generator's states too many stood beside the budget, or one that no op
+had made; a switch was set by a function taken out of its module before; a storage got the address of one that
+had died since the op began.
 """
 
 
@@ -56,6 +56,9 @@ def under(seed: int, budget: int, *, evict_all: bool) -> tuple[str, int, tuple[l
 
 def check(seed: int) -> str:
     expected = plain(seed)
+    # A failed resize of somebody else's memory leaves a tensor of PyTorch's that is larger than what it has.
+    if plain(seed) != expected:
+        return "not reproducible"
     ended, peak, got = under(seed, AMPLE, evict_all=True)
     assert ended == "refused" or got == expected
     if ended == "refused":
@@ -80,3 +83,4 @@ def test_unruly_programs_give_the_same_bits_or_are_refused(first):
             error.add_note(f"in the program of seed {seed}")
             raise
     assert ends.count("ran") >= len(ends) // 2, ends
+    assert "not reproducible" not in ends
