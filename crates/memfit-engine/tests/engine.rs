@@ -4,7 +4,7 @@
 mod common;
 
 use memfit_engine::replay::{Event, Trace, record, replay_guided};
-use memfit_engine::{Call, Dealloc, Engine, Fault, Output, Settings, VirtualHost, Why, offline};
+use memfit_engine::{Call, Dealloc, Engine, Fault, Output, Settings, TensorId, VirtualHost, Why, offline};
 use memfit_ir::{Bytes, Effect, Nanos, Role};
 use memfit_testkit::{Rng, graph};
 
@@ -137,6 +137,34 @@ fn no_room_says_who_holds_what_and_how_much_would_do() {
     engine.unpin(a).unwrap();
     engine.apply(&call, &mut made).unwrap();
     assert!(!engine.is_resident(a));
+}
+
+#[test]
+fn what_a_first_run_took_is_what_its_repetition_has() {
+    let mut engine = engine(8);
+    let input = engine.put(KB, Role::Input).unwrap();
+    engine.host.measured = Some(Bytes(3 * 1024));
+    let guess = Call {
+        kind: "f",
+        reads: &[input],
+        outputs: &[Output::Fresh(KB)],
+        workspace: Bytes(512),
+        time: Nanos(10),
+        ..Call::default()
+    };
+    let mut made = Vec::new();
+    engine.apply(&guess, &mut made).unwrap();
+    assert_eq!(engine.host.had, (Bytes(512), Bytes(8 * 1024 - 2 * 1024 - 512)));
+    assert_eq!(engine.stats().peak, Bytes(5 * 1024));
+    engine.host.measured = None;
+    // For the repetition some of these have to go.
+    let held: Vec<TensorId> =
+        (0..6).flat_map(|_| op(&mut engine, "g", &[input], &[Output::Fresh(KB)])).collect();
+    assert!(engine.drop(made[0]).unwrap());
+    number(&mut engine, made[0]);
+    assert_eq!(engine.host.had.0, Bytes(3 * 1024));
+    assert!(engine.stats().peak <= Bytes(8 * 1024));
+    assert!(held.iter().any(|&tensor| !engine.is_resident(tensor)));
 }
 
 #[test]

@@ -12,6 +12,10 @@ pub(crate) struct Numbers {
     pub(crate) used: u64,
     pub(crate) most: u64,
     pub(crate) fails: bool,
+    /// What it says that every first run took as scratch memory.
+    pub(crate) measured: Option<Bytes>,
+    /// Scratch memory that the last run had, and the bytes that were left beside it.
+    pub(crate) had: (Bytes, Bytes),
 }
 
 impl Host for Numbers {
@@ -19,6 +23,7 @@ impl Host for Numbers {
         if self.fails {
             return Err(HostError("the device is on fire".to_owned()));
         }
+        self.had = (run.workspace.size, run.room);
         let mut hash =
             run.kind.bytes().fold(run.generator.unwrap_or(7), |hash, byte| hash * 31 + u64::from(byte));
         for read in run.reads {
@@ -51,6 +56,10 @@ impl Host for Numbers {
 
     fn clock(&mut self) -> Nanos {
         Nanos(self.clock)
+    }
+
+    fn workspace(&mut self) -> Option<Bytes> {
+        self.measured
     }
 
     fn generator(&mut self) -> Option<u64> {

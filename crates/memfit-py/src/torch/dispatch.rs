@@ -336,8 +336,7 @@ impl Inner {
         let outcome = match sizes {
             None if later => {
                 let workspace = Bytes(pending.workspace.unwrap_or(known.workspace));
-                let time = Nanos(pending.time);
-                let call = Call { time, workspace, effect: Effect::Pure, ..engine_call };
+                let call = Call { time: Nanos(pending.time), workspace, effect: Effect::Pure, ..engine_call };
                 self.receive_later(py, &op, &result, template, switches, call)?
             }
             sizes => self.receive(py, &op, &result, &made[..fresh], sizes)?,
@@ -368,18 +367,11 @@ impl Inner {
             self.keep_pointed(py, &result.get_item(at)?)?;
         }
         if again || later {
-            for &address in &addresses[..first_statistic] {
-                if !(copied && self.is_copied(address)) {
-                    self.outlive(py, address);
-                }
-            }
+            let read = addresses[..first_statistic].iter().copied();
+            self.outlive(py, read.filter(|&address| !(copied && self.is_copied(address))).collect());
             self.keep_read(&result)?;
         } else if op.volatile {
-            for &at in &written {
-                if let Some(entry) = self.entries.get_mut(&addresses[at]) {
-                    entry.exposed = true;
-                }
-            }
+            self.expose_all(written.iter().map(|&at| addresses[at]));
         }
         self.reads = reads;
         if self.watched.is_some() {
