@@ -49,6 +49,8 @@ pub struct Call<'a> {
     pub time: Nanos,
     /// Scratch bytes while it runs.
     pub workspace: Bytes,
+    /// Whether that is a guess: a plan that knows better is believed.
+    pub guessed: bool,
     /// What it does besides. Only `Pure` ops, and `Seeded` ones of hosts that replay, are ever run again.
     pub effect: Effect,
 }
@@ -61,6 +63,7 @@ impl Default for Call<'_> {
             outputs: &[],
             time: Nanos::ZERO,
             workspace: Bytes::ZERO,
+            guessed: false,
             effect: Effect::Pure,
         }
     }

@@ -66,6 +66,9 @@ impl<H: Host> Engine<'_, H> {
         let op = guide.op;
         guide.op += 1;
         guide.records[op] = record;
+        if call.is_some_and(|call| call.guessed) {
+            self.state.records[record as usize].workspace = guide.plan.graph().op(OpId::at(op)).workspace.0;
+        }
         guide.enlist(record);
         let kept = self.advance(&mut guide, Some(op));
         self.guide = Some(guide);
@@ -109,7 +112,7 @@ impl<H: Host> Engine<'_, H> {
         let this = self.state.record(record);
         let alike = op.kind == call.kind
             && op.effect == call.effect
-            && op.workspace >= call.workspace
+            && (op.workspace >= call.workspace || call.guessed)
             && op.writes.len() == this.writes.len()
             && op.reads.len() >= this.reads.len();
         if !alike {

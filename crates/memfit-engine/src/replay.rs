@@ -207,7 +207,7 @@ pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), F
                 let kind = trace.kinds.get(*kind).map_or("", String::as_str);
                 let (time, workspace, effect) = (*time, *workspace, *effect);
                 engine.apply(
-                    &Call { kind, reads: &reads_now, outputs, time, workspace, effect },
+                    &Call { kind, reads: &reads_now, outputs, time, workspace, effect, ..Call::default() },
                     &mut tensors,
                 )?;
             }

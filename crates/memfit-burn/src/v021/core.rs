@@ -275,7 +275,8 @@ impl<B: Backend> Core<B> {
         (pending.op, pending.recipe, pending.made) = (Some(op), recipe, shape.made);
         self.engine.host.pending = Some(pending);
         made.clear();
-        let call = Call { kind, reads, outputs, time: Nanos(1), workspace, effect: shape.effect };
+        let effect = shape.effect;
+        let call = Call { kind, reads, outputs, time: Nanos(1), workspace, effect, ..Call::default() };
         self.engine.apply(&call, made)?;
         let root = shape.effect == Effect::Once;
         if let Some(pending) = &mut self.engine.host.pending {

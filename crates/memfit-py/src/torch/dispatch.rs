@@ -16,7 +16,7 @@ use super::life::Look;
 use super::operands::{Arg, Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Shape, Unordered, Way};
 use super::parts::unknown;
-use super::retry::{Guess, fresh_bytes};
+use super::retry::fresh_bytes;
 use super::steps::Steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
@@ -288,11 +288,11 @@ impl Inner {
             outputs: &outputs,
             time: Nanos(known.time),
             workspace: Bytes(known.workspace.saturating_add(self.put_aside(effect))),
+            guessed: known.guessed && sizes.is_some(),
             effect,
         };
         let restartable = written.is_empty() && blank.is_none() && effect != Effect::Seeded;
-        let guess = Guess { shrinks: known.guessed && sizes.is_some(), restartable };
-        let applied = self.apply(py, engine_call, guess);
+        let applied = self.apply(py, engine_call, restartable);
         let pending = self.engine.host.pending.take();
         // From here on only a repetition needs it.
         let last = state.take_if(|_| self.evict_all && applied.is_ok());

@@ -10,7 +10,6 @@ use pyo3::types::PyTuple;
 use super::dispatch::Inner;
 use super::host::{Made, Pending, Template, distinct_storages, size};
 use super::ops::Op;
-use super::retry::Guess;
 use super::storages::Slot;
 
 impl Inner {
@@ -100,7 +99,7 @@ impl Inner {
             time: call.time.0,
         });
         let applied =
-            self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, Guess::default());
+            self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, guessed: false, ..call }, false);
         self.engine.host.pending = None;
         applied?;
         let made = std::mem::take(&mut self.made);

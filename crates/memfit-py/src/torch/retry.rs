@@ -9,15 +9,6 @@ use pyo3::types::PyDict;
 use super::dispatch::Inner;
 use super::host::Torch;
 
-/// What may be done about the scratch memory of a call that has not been measured.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Guess {
-    /// Whether less may do.
-    pub(super) shrinks: bool,
-    /// Whether the call may be made once more after it ran out of memory: it has written to nothing that was there.
-    pub(super) restartable: bool,
-}
-
 /// What has been tried against faults already.
 #[derive(Default)]
 struct Retries {
@@ -34,9 +25,10 @@ pub(super) fn fresh_bytes(output: &Output) -> u64 {
 }
 
 impl Inner {
-    /// Applies a call; where there is no room, first looks for what the program has given up.
-    pub(super) fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, guess: Guess) -> PyResult<()> {
-        let (mut retries, mut shrinks) = (Retries::default(), guess.shrinks);
+    /// Applies a call; where there is no room, first looks for what the program has given up. A `restartable` call may be made
+    /// once more after it ran out of memory: it has written to nothing that was there.
+    pub(super) fn apply(&mut self, py: Python<'_>, mut call: Call<'_>, restartable: bool) -> PyResult<()> {
+        let mut retries = Retries::default();
         loop {
             let fault = match self.engine.apply(&call, &mut self.made) {
                 Ok(()) => return Ok(()),
@@ -49,13 +41,13 @@ impl Inner {
                 let results: u64 = call.outputs.iter().map(fresh_bytes).sum();
                 let workspace = Bytes(wanted.saturating_sub(results).max(call.workspace.0.saturating_mul(2)));
                 self.engine.host.raised = None;
-                if !guess.restartable || workspace <= call.workspace {
+                if !restartable || workspace <= call.workspace {
                     let more = workspace.saturating_sub(call.workspace);
                     let enough = Bytes(self.engine.settings().budget.0.saturating_add(more.0));
                     let fault = self.engine.no_room(call.kind.to_owned(), enough, wanted);
                     return Err(self.fault(py, fault));
                 }
-                (call.workspace, shrinks) = (workspace, false);
+                (call.workspace, call.guessed) = (workspace, false);
                 if let Some(pending) = &mut self.engine.host.pending {
                     pending.started = false;
                 }
@@ -68,7 +60,7 @@ impl Inner {
             }
             match fault {
                 // A bound for scratch memory that is larger than what is there says little: the op is held to what there is.
-                Fault::NoRoom(_) if shrinks && call.workspace > Bytes(1 << 12) => {
+                Fault::NoRoom(_) if call.guessed && call.workspace > Bytes(1 << 12) => {
                     call.workspace = Bytes(call.workspace.0 / 4 * 3);
                 }
                 fault => return Err(self.fault(py, fault)),

@@ -10,7 +10,6 @@ use pyo3::types::PyTuple;
 use super::dispatch::Inner;
 use super::operands::{Arg, Operand};
 use super::ops::Op;
-use super::retry::Guess;
 use super::storages::{Owner, Slot};
 
 /// A memory that held nothing so far, and that an op is about to overwrite as a whole.
@@ -105,7 +104,7 @@ impl Inner {
         let (addresses, reads): (Vec<usize>, Vec<TensorId>) = known.unzip();
         let outputs: Vec<Output> = (0..reads.len()).map(Output::InPlace).collect();
         let call = Call { kind, reads: &reads, outputs: &outputs, effect: Effect::Once, ..Call::default() };
-        self.apply(py, call, Guess::default())?;
+        self.apply(py, call, false)?;
         let made = std::mem::take(&mut self.made);
         for (&address, &tensor) in addresses.iter().zip(&made) {
             self.overwritten(py, address, tensor)?;
