@@ -170,10 +170,11 @@ def test_a_kernel_is_held_to_what_there_is(name, monkeypatch):
     """What a kernel takes beside its results was foreseen too small: it gets no more than is left."""
     monkeypatch.setattr(_attention, "scratch", lambda *_: 1 << 13)
     ended = []
-    for share in range(1, 40, 2):
+    gc.collect()
+    before = live_bytes(torch.device("cpu"))
+    for share in range(1, 40, 3):
         monkeypatch.setattr(eager, "_known_for", None)  # Nobody has seen it run.
-        gc.collect()
-        budget = live_bytes(torch.device("cpu")) + share * 50_000
+        budget = before + share * 50_000
         # What is evicted comes back after the budget has ended: the meter does not see that.
         meter = Meter()
         try:

@@ -3,24 +3,22 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use memfit::engine::{Call, Engine, Output, Settings, TensorId};
-use memfit::ir::{Bytes, Effect, Nanos, Role};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use memfit::engine::{Engine, Settings, TensorId};
+use memfit::ir::{Bytes, Effect, Role};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 
 use super::glue::Glue;
-use super::host::{Pending, Template, Torch, size};
+use super::host::{Torch, size};
 use super::life::Look;
-use super::operands::{Arg, Found, Operand, Walk};
-use super::ops::{self, Op, Ops, Shape, Unordered, Way};
-use super::parts::unknown;
-use super::retry::fresh_bytes;
+use super::operands::{Found, Operand, Walk};
+use super::ops::{self, Op, Ops, Way};
+use super::run::Ready;
 use super::steps::Steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
-use super::writes::{running_statistics, writes_to, written};
 
 /// A storage of PyTorch's that the engine knows.
 pub(super) struct Entry {
@@ -39,9 +37,6 @@ pub(super) struct Entry {
     pub(super) copy: Option<TensorId>,
 }
 
-/// Scratch memory below this is not worth measuring where that is more than to look at a counter.
-const MEASURED: u64 = 1 << 18;
-
 /// The tables behind [`super::eager::Eager`].
 pub(super) struct Inner {
     pub(super) engine: Engine<'static, Torch>,
@@ -54,7 +49,7 @@ pub(super) struct Inner {
     /// The op before which all of them were looked at.
     pub(super) looked: u64,
     pub(super) made: Vec<TensorId>,
-    reads: Vec<TensorId>,
+    pub(super) reads: Vec<TensorId>,
     /// Engine's storages that autograd has yet to count a write to.
     pub(super) owing: Vec<u32>,
     /// Memory that is not PyTorch's: where it begins and ends, and who it is.
@@ -150,7 +145,7 @@ impl Inner {
     }
 
     /// Before an op that other threads go on with, or that gives a storage another size: its operands stay.
-    fn hold(&mut self, py: Python<'_>, operands: &[Operand<'_>], exposed: bool) -> PyResult<()> {
+    pub(super) fn hold(&mut self, py: Python<'_>, operands: &[Operand<'_>], exposed: bool) -> PyResult<()> {
         for operand in operands {
             let tensor = self.source(&operand.storage)?;
             match exposed {
@@ -159,229 +154,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    /// What becomes of an op that could be repeated by itself.
-    fn effect(&self, op: &Op) -> Effect {
-        let unordered = match op.unordered {
-            Unordered::Never => false,
-            Unordered::Threads => self.engine.host.switches.threads() > 1,
-            Unordered::Always => true,
-        };
-        match op.effect {
-            Effect::Pure | Effect::Seeded if unordered => Effect::Once,
-            effect => effect,
-        }
-    }
-
-    fn run<'py>(&mut self, py: Python<'py>, call: Ready<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
-        let Ready { op, args, kwargs, mut found, mut positional, named } = call;
-        let host = &mut self.engine.host;
-        let switches = host.switches.look(py, &host.glue)?;
-        found.key.push(host.switches.key);
-        let own = self.effect(&op);
-        let foreign = found.foreign || found.opaque;
-        let mut exposed = foreign;
-        let mut reads = std::mem::take(&mut self.reads);
-        reads.clear();
-        for operand in &found.operands {
-            let tensor = self.source(&operand.storage)?;
-            self.look_for_writes(py, tensor, operand)?;
-            reads.push(tensor);
-        }
-        let whole = self.filled(py, &op, &found.operands)?;
-        for (at, operand) in found.operands.iter().enumerate() {
-            let filled = whole.is_some_and(|(filled, _)| filled == at);
-            let entry = self.entries.get(&operand.address());
-            exposed |= entry.is_some_and(|entry| entry.exposed || (entry.raw && !filled));
-        }
-        let statistics = running_statistics(&op, &mut positional, args, found.operands.len())?;
-        let first_statistic = found.operands.len() - statistics;
-        // They are overwritten behind the engine's back: what was computed from them is brought back before.
-        self.hold(py, &found.operands[first_statistic..], true)?;
-        let shape = match op.makes && !found.opaque {
-            true => Some(self.ops.shape(&found.key, &op, args, kwargs, &self.engine.host.glue)?),
-            false => None,
-        };
-        let mut known = match shape {
-            Some(shape) => self.ops.table[shape as usize].clone(),
-            None if op.makes => unknown(&found)?,
-            None => Shape::nothing(),
-        };
-        let by_data = (op.by_data || found.opaque) && known.fresh.is_none();
-        if by_data {
-            self.by_data(&mut known, &op, &reads, args, kwargs)?;
-        }
-        let known = known;
-        let sizes = known.fresh.as_deref();
-        let repeatable = matches!(own, Effect::Pure | Effect::Seeded) && op.way == Way::Compute;
-        if let Some(sizes) = sizes
-            && exposed
-            && !foreign
-            && repeatable
-        {
-            let (operands, made) = (&found.operands[..first_statistic], sizes.iter().sum());
-            exposed = !self.read_copies(py, operands, &mut reads, made)?;
-        }
-        let copied = !exposed;
-        let effect = match own {
-            Effect::Pure | Effect::Seeded if !exposed && sizes.is_some() => own,
-            Effect::Collective => Effect::Collective,
-            _ => Effect::Once,
-        };
-        let mut outputs: Vec<Output> =
-            sizes.unwrap_or_default().iter().map(|&bytes| Output::Fresh(Bytes(bytes))).collect();
-        let fresh = outputs.len();
-        let again = matches!(effect, Effect::Pure | Effect::Seeded);
-        let addresses: Vec<usize> = found.operands.iter().map(Operand::address).collect();
-        let mut written = written(&found.operands[..first_statistic]);
-        let blank = whole.filter(|_| again && fresh == 0);
-        if let Some((at, bytes)) = blank {
-            // What it holds depends on nothing that was there: to the engine it's new.
-            outputs.push(Output::Fresh(Bytes(bytes)));
-            reads.remove(at);
-            written.clear();
-        }
-        outputs.extend(written.iter().map(|&at| Output::InPlace(at)));
-        let times: Vec<usize> = written.iter().map(|&at| writes_to(&found.operands, at)).collect();
-        // Sizes that only the data can say are known when it has run.
-        let later = sizes.is_none() && own == Effect::Pure && !exposed && op.makes && written.is_empty();
-        let generator = found.generator.as_ref().map(|generator| generator.clone_ref(py));
-        self.look_for(py, outputs.iter().map(fresh_bytes).sum::<u64>().saturating_add(known.workspace))?;
-        // The generator's state is memory of its own.
-        reads.truncate(first_statistic);
-        let mut state = match effect {
-            Effect::Seeded => Some(self.put_state(py)?),
-            _ => None,
-        };
-        reads.extend(state);
-        let vacated = match blank {
-            Some((at, _)) => self.vacate(py, &found.operands[at])?,
-            None => None,
-        };
-        let operands = found.operands.into_iter().take(first_statistic);
-        let windows = operands.map(|operand| operand.window).collect();
-        let mut template =
-            Some(Template { args: positional, kwargs: named, windows, blank, outputs: outputs.clone() });
-        let least = if self.engine.host.glue.is_limited { 0 } else { MEASURED };
-        let measured = shape.is_some() && known.guessed && known.workspace > least;
-        self.engine.host.pending = Some(Pending {
-            op: Arc::clone(&op),
-            args: args.clone().unbind(),
-            kwargs: kwargs.map(|kwargs| kwargs.clone().unbind()),
-            template: template.take_if(|_| again),
-            generator,
-            switches,
-            measured,
-            held_to: known.guessed.then(|| sizes.unwrap_or_default().iter().sum()),
-            refused: None,
-            started: false,
-            state: None,
-            result: None,
-            workspace: None,
-            aside: self.put_aside(effect),
-            time: known.time,
-        });
-        let engine_call = Call {
-            kind: &op.name,
-            reads: &reads,
-            outputs: &outputs,
-            time: Nanos(known.time),
-            workspace: Bytes(known.workspace.saturating_add(self.put_aside(effect))),
-            guessed: known.guessed && sizes.is_some(),
-            effect,
-        };
-        let restartable = written.is_empty() && blank.is_none() && effect != Effect::Seeded;
-        let applied = self.apply(py, engine_call, restartable);
-        let pending = self.engine.host.pending.take();
-        // From here on only a repetition needs it.
-        let last = state.take_if(|_| self.evict_all && applied.is_ok());
-        if let Err(error) = applied {
-            self.give_up(py, state)?;
-            if let Some(vacated) = vacated {
-                self.occupy(py, vacated, None)?;
-            }
-            if pending.is_some_and(|pending| pending.started) {
-                let half = written.iter().map(|&at| addresses[at]);
-                let half: Vec<usize> = half.chain(addresses[first_statistic..].iter().copied()).collect();
-                self.written_once(py, "failed", &half)?;
-            }
-            return Err(error);
-        }
-        self.give_up(py, state)?;
-        let lost = || PyRuntimeError::new_err(format!("memfit: `{}` has not run", op.name));
-        let pending = pending.ok_or_else(lost)?;
-        let result = pending.result.ok_or_else(lost)?.into_bound(py);
-        if let Some(shape) = shape {
-            let shape = &mut self.ops.table[shape as usize];
-            shape.time = pending.time;
-            if let Some(workspace) = pending.workspace {
-                (shape.workspace, shape.guessed) = (workspace, false);
-            }
-        }
-        let made = std::mem::take(&mut self.made);
-        // What was written is booked first: whatever becomes of the results, it has been written.
-        for ((&tensor, &at), &times) in made[fresh..].iter().zip(&written).zip(&times) {
-            self.overwritten(py, addresses[at], tensor)?;
-            self.wrote(py, addresses[at], times);
-            if let Some(entry) = self.entries.get_mut(&addresses[at]) {
-                entry.by = Some(Arc::clone(&op));
-            }
-        }
-        if let Some(vacated) = vacated {
-            self.occupy(py, vacated, made.get(fresh).copied())?;
-        } else if let Some(entry) = whole.and_then(|(at, _)| self.entries.get_mut(&addresses[at])) {
-            entry.raw = false;
-        }
-        let outcome = match sizes {
-            None if later => {
-                let workspace = Bytes(pending.workspace.unwrap_or(known.workspace));
-                let call = Call { time: Nanos(pending.time), workspace, effect: Effect::Pure, ..engine_call };
-                self.receive_later(py, &op, &result, template, switches, call)?
-            }
-            sizes => self.receive(py, &op, &result, &made[..fresh], sizes)?,
-        };
-        if outcome.is_some() {
-            // What a repetition would write can't be told from what it would make.
-            for &at in written.iter().chain(blank.as_ref().map(|(at, _)| at)) {
-                if let Some(tensor) = self.entries.get(&addresses[at]).map(|entry| entry.tensor) {
-                    self.engine.keep_resident(tensor).map_err(|fault| self.fault(py, fault))?;
-                }
-            }
-        }
-        if let (Some(shape), Some(given)) = (shape.filter(|_| !by_data), outcome) {
-            // Once a kernel may know better than its description; after that its sizes depend on the data.
-            let shape = &mut self.ops.table[shape as usize];
-            shape.fresh = Some(given.into()).filter(|_| !shape.corrected);
-            shape.corrected = true;
-        }
-        self.made = made;
-        self.made.clear();
-        if statistics > 0 {
-            self.written_once(py, "running statistics", &addresses[first_statistic..])?;
-        }
-        if op.raw {
-            self.mark_raw(&result)?;
-        }
-        for &at in &op.pointed {
-            self.keep_pointed(py, &result.get_item(at)?)?;
-        }
-        if again || later {
-            let read = addresses[..first_statistic].iter().copied();
-            self.outlive(py, read.filter(|&address| !(copied && self.is_copied(address))).collect());
-            self.keep_read(&result)?;
-        } else if op.volatile {
-            self.expose_all(written.iter().map(|&at| addresses[at]));
-        }
-        self.reads = reads;
-        if self.watched.is_some() {
-            self.watch_op(&op.name, &addresses, &result, known.workspace)?;
-        }
-        if self.evict_all {
-            self.engine.drop_all();
-        }
-        self.give_up(py, last)?;
-        Ok(result)
     }
 
     /// The tensor of a storage, which is brought in if it's new, and anew if its size has changed.
@@ -449,14 +221,4 @@ impl Inner {
         self.entries.insert(storage.as_ptr().addr(), entry);
         Ok(())
     }
-}
-
-/// A call whose arguments have been walked over.
-struct Ready<'a, 'py> {
-    op: Arc<Op>,
-    args: &'a Bound<'py, PyTuple>,
-    kwargs: Option<&'a Bound<'py, PyDict>>,
-    found: Found<'py>,
-    positional: Vec<Arg>,
-    named: Vec<(Py<pyo3::types::PyString>, Arg)>,
 }

@@ -22,6 +22,7 @@ mod ops;
 mod parts;
 mod receive;
 mod retry;
+mod run;
 mod steps;
 mod storages;
 mod switches;
