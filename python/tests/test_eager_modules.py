@@ -150,6 +150,8 @@ def optimized(kind: Callable[..., torch.optim.Optimizer], kwargs: dict[str, Any]
         if sparse:
             net = nn.Embedding(10, 6, sparse=True)
             kwargs.pop("foreach", None)
+        if kind is torch.optim.LBFGS:
+            kwargs.setdefault("max_iter", 4)  # Each of its steps hangs on all before it.
         matrices = kind is torch.optim.Muon
         optimizer = kind([each for each in net.parameters() if each.dim() == 2 or not matrices], **kwargs)
         for _ in range(3):
