@@ -36,7 +36,7 @@ pub(super) fn infeasible(
             "`{model}` with a batch of {} does not fit in `{budget}`; its floor is `{floor}`",
             training.batch
         ),
-        hint: format!("`--budget {}` is enough", enough.0),
+        hint: format!("`--budget {}` was enough in every trial", enough.0),
     })
 }
 
