@@ -189,3 +189,30 @@ def test_a_kernel_is_held_to_what_there_is(name, monkeypatch):
         assert meter.peak_bytes is None or meter.peak_bytes <= budget, (share, meter.peak_bytes, budget)
     assert ended[0] == "no room"
     assert ended[-1] == "ran"
+
+
+def drawn() -> list[torch.Tensor]:
+    """The op that draws is not repeated, since others may write to what it reads. The rest may be evicted."""
+    torch.manual_seed(3)
+    shares = torch.full((5_000,), 0.5)
+    shares.numpy()
+    rest = [torch.full((5_000,), float(at)).exp() for at in range(6)]
+    return [torch.multinomial(shares, 2_000), torch.rand(3), torch.multinomial(shares, 11), *rest]
+
+
+def test_what_draws_before_it_runs_out_of_memory_does_not_draw_twice(monkeypatch):
+    monkeypatch.setattr(_infer, "_LITTLE_SCRATCH", {"aten::multinomial"})
+    expected, ended = drawn(), []
+    gc.collect()
+    before = live_bytes(torch.device("cpu"))
+    for budget in range(before + 40_000, before + 600_000, 9_000):
+        monkeypatch.setattr(eager, "_known_for", None)
+        try:
+            with Budget(budget):
+                got = drawn()
+                assert all(map(torch.equal, got, expected))
+                ended.append("ran")
+        except BudgetError:
+            ended.append("no room")
+    assert ended[0] == "no room"
+    assert ended[-1] == "ran"

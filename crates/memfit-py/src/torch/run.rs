@@ -298,8 +298,11 @@ impl Inner {
             aside: prepared.aside,
             time: known.time,
         });
-        let restartable =
-            prepared.written.is_empty() && prepared.blank.is_none() && prepared.effect != Effect::Seeded;
+        // An op that drew random numbers, told others, or wrote before it ran out of memory would do so twice.
+        let restartable = prepared.op.effect == Effect::Pure
+            && prepared.written.is_empty()
+            && prepared.blank.is_none()
+            && prepared.first_statistic == prepared.addresses.len();
         let applied = self.apply(py, prepared.call(), restartable);
         let pending = self.engine.host.pending.take();
         if let Err(error) = applied {
