@@ -69,5 +69,4 @@ pub use host::{Block, Host, HostError, Run, VirtualHost, expected};
 pub use log::Recorded;
 pub use plan::{Refusal, StepPlan};
 pub use planner::{Found, Planner, Tried};
-
 pub use state::State;

@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::scratch::Scratch;
 use crate::state::NONE;
 
-/// Between two looks at the time.
+/// Runs between two looks at the time.
 const RUNS_PER_LOOK: u64 = 16;
 
 /// An op that waits for its inputs.

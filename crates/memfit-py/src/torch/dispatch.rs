@@ -126,8 +126,6 @@ impl Inner {
         let positional = walk.args(args)?;
         let named = kwargs.map(|kwargs| walk.kwargs(kwargs)).transpose()?.unwrap_or_default();
         let mut found = walk.found;
-        // What died since may have had the addresses that operands have now.
-        self.drain()?;
         let aside = self.engine.host.glue.is_on_side_stream(py)?;
         found.foreign |= aside;
         self.complex |= found.complex;
@@ -161,6 +159,7 @@ impl Inner {
         let address = storage.as_ptr().addr();
         let bytes = size(storage)?;
         let mut exposed = false;
+        // What has died may have had this address.
         self.drain()?;
         if let Some(entry) = self.entries.get(&address) {
             if entry.bytes == bytes {

@@ -249,7 +249,7 @@ impl Eager {
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
         inner.again(py, |engine| engine.expose(tensor))?;
-        inner.expose(storage);
+        inner.expose(storage.as_ptr().addr());
         Ok(())
     }
 

@@ -20,19 +20,17 @@ const FIRST_LOOK: u64 = 16;
 const LAST_LOOK: u64 = 256;
 
 impl Inner {
-    /// A recipe reads the storages at `addresses`: what can't be computed again must outlive the program's interest.
-    pub(super) fn outlive(&mut self, py: Python<'_>, addresses: Vec<usize>) {
-        for address in addresses {
-            let Some(entry) = self.entries.get(&address) else { continue };
-            if self.engine.is_evictable(entry.tensor) {
-                continue;
-            }
-            let Some(block) = self.engine.block_of(entry.tensor) else { continue };
-            let slot = self.engine.host.slot(block.storage);
-            if matches!(slot.owner, Owner::Program(_)) {
-                slot.hold(py);
-                self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
-            }
+    /// A recipe reads the storage at `address`: what can't be computed again must outlive the program's interest.
+    pub(super) fn outlive(&mut self, py: Python<'_>, address: usize) {
+        let Some(entry) = self.entries.get(&address) else { return };
+        if self.engine.is_evictable(entry.tensor) {
+            return;
+        }
+        let Some(block) = self.engine.block_of(entry.tensor) else { return };
+        let slot = self.engine.host.slot(block.storage);
+        if matches!(slot.owner, Owner::Program(_)) {
+            slot.hold(py);
+            self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
         }
     }
 
@@ -164,19 +162,10 @@ impl Inner {
         Ok(true)
     }
 
-    /// From now on what reads `storage` is kept.
-    pub(super) fn expose(&mut self, storage: &Bound<'_, PyAny>) {
-        if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
+    /// The storage at `address` may change without an op from now on: what reads it is kept.
+    pub(super) fn expose(&mut self, address: usize) {
+        if let Some(entry) = self.entries.get_mut(&address) {
             entry.exposed = true;
-        }
-    }
-
-    /// The storages at `addresses` may change without an op from now on.
-    pub(super) fn expose_all(&mut self, addresses: impl Iterator<Item = usize>) {
-        for address in addresses {
-            if let Some(entry) = self.entries.get_mut(&address) {
-                entry.exposed = true;
-            }
         }
     }
 

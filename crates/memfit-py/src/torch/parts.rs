@@ -24,7 +24,7 @@ impl Inner {
         for part in parts {
             let tensor = self.source(part)?;
             self.again(py, |engine| engine.expose(tensor))?;
-            self.expose(part);
+            self.expose(part.as_ptr().addr());
         }
         Ok(())
     }

@@ -98,8 +98,7 @@ impl Inner {
             aside: 0,
             time: call.time.0,
         });
-        let applied =
-            self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, guessed: false, ..call }, false);
+        let applied = self.apply(py, Call { outputs: &outputs, workspace: Bytes::ZERO, ..call }, false);
         self.engine.host.pending = None;
         applied?;
         let made = std::mem::take(&mut self.made);

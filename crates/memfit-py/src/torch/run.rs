@@ -398,11 +398,16 @@ impl Inner {
             self.keep_pointed(py, &result.get_item(at)?)?;
         }
         if prepared.again || prepared.later {
-            let read = operands.iter().copied();
-            self.outlive(py, read.filter(|&at| !(prepared.copied && self.is_copied(at))).collect());
+            for &address in operands {
+                if !(prepared.copied && self.is_copied(address)) {
+                    self.outlive(py, address);
+                }
+            }
             self.keep_read(result)?;
         } else if op.volatile {
-            self.expose_all(prepared.written.iter().map(|&at| addresses[at]));
+            for &at in &prepared.written {
+                self.expose(addresses[at]);
+            }
         }
         Ok(())
     }
