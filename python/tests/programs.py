@@ -96,6 +96,13 @@ def write_at(program: Program, draw: Draw, x: Tensor, y: Tensor) -> None:
     x[rows(program, draw, len(x))] = draw.random()
 
 
+def add_out(program: Program, draw: Draw, x: Tensor, y: Tensor) -> Tensor:
+    """PyTorch refuses to make memory of others larger, but leaves `y` larger than that: later ops write beyond it."""
+    if x.numel() > y.numel() and not y.untyped_storage().resizable():
+        raise RuntimeError("the memory of `out` is somebody else's")
+    return torch.add(x, 1, out=y)
+
+
 def backward(program: Program, draw: Draw, x: Tensor, y: Tensor) -> None:
     loss = sum(tensor.sum() for tensor in (x, y, *program.held[-2:]) if tensor.requires_grad)
     if isinstance(loss, Tensor):
@@ -204,7 +211,7 @@ OPS: list[tuple[str, Op]] = [
     ("masked_fill_", lambda p, d, x, y: x.masked_fill_(x > 1, 0.5)),
     ("square, then in place", lambda p, d, x, y: (x * x).add_(y).mul_(0.5)),
     ("write at", write_at),
-    ("add out", lambda p, d, x, y: torch.add(x, 1, out=y)),
+    ("add out", add_out),
     ("set data", swap),
     ("resize", lambda p, d, x, y: x.detach().clone().resize_(3, 5).fill_(1)),
     # Random numbers.

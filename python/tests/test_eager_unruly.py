@@ -56,7 +56,6 @@ def under(seed: int, budget: int, *, evict_all: bool) -> tuple[str, int, tuple[l
 
 def check(seed: int) -> str:
     expected = plain(seed)
-    # A failed resize of somebody else's memory leaves a tensor of PyTorch's that is larger than what it has.
     if plain(seed) != expected:
         return "not reproducible"
     ended, peak, got = under(seed, AMPLE, evict_all=True)
