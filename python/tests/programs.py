@@ -97,7 +97,7 @@ def write_at(program: Program, draw: Draw, x: Tensor, y: Tensor) -> None:
 
 
 def add_out(program: Program, draw: Draw, x: Tensor, y: Tensor) -> Tensor:
-    """PyTorch refuses to make memory of others larger, but leaves `y` larger than that: later ops write beyond it."""
+    """PyTorch refuses to make memory of others larger, but leaves `y` so: later ops write beyond it."""
     if x.numel() > y.numel() and not y.untyped_storage().resizable():
         raise RuntimeError("the memory of `out` is somebody else's")
     return torch.add(x, 1, out=y)

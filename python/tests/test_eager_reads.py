@@ -144,6 +144,7 @@ ARRAYS = {
     "element of a storage": lambda t: t.untyped_storage()[7],
     "clone of a storage": lambda t: list(t.untyped_storage().clone())[:64],
     "copied storage": lambda t: copy.deepcopy(t.untyped_storage()).tolist()[:64],
+    "whether a storage can grow": lambda t: t.untyped_storage().resizable(),
     "map": lambda t: torch.zeros(2048).map_(t, lambda zero, number: zero + number),
     "apply": lambda t: t.apply_(lambda number: number + 1),
     "to bytes": lambda t: t.numpy().tobytes(),

@@ -45,7 +45,7 @@ _STORAGE_HANDS_OUT = (
 )  # fmt: skip
 _STORAGE_READS = (
     "__getitem__", "__iter__", "__copy__", "__deepcopy__", "__reduce__", "__repr__", "clone", "tolist", "cpu",
-    "_to", "pin_memory", "_write_file",
+    "_to", "pin_memory", "_write_file", "resizable",
 )  # fmt: skip
 # Functions. Elements of lists are read by the methods above.
 _FUNCTIONS_READ = (

@@ -146,6 +146,7 @@ impl Inner {
 
     /// `tensor` is the new version of the storage at `address`.
     pub(super) fn overwritten(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
+        self.look_later();
         let Some(entry) = self.entries.get_mut(&address) else { return Ok(()) };
         let old = std::mem::replace(&mut entry.tensor, tensor);
         let expected = entry.bytes;

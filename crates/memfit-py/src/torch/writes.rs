@@ -49,6 +49,7 @@ impl Inner {
         py: Python<'py>,
         operand: &Operand<'py>,
     ) -> PyResult<Option<Vacated<'py>>> {
+        self.look_later();
         let address = operand.address();
         let Some(entry) = self.entries.get(&address) else { return Ok(None) };
         let (tensor, bytes) = (entry.tensor, entry.bytes);
