@@ -30,6 +30,17 @@ impl<H: Host> Engine<'_, H> {
         self.guide.is_some()
     }
 
+    /// Whether the plan that is followed runs something again that reads `tensor`, or a view of its storage. Then the bytes
+    /// are the plan's to free, also when the program has given them up: a host asks before it lets an op overwrite them, or
+    /// lets them go.
+    #[must_use]
+    pub fn is_read_again(&self, tensor: TensorId) -> bool {
+        let this = self.state.tensors.get(tensor.index()).filter(|this| this.alive);
+        let (Some(guide), Some(this)) = (&self.guide, this) else { return false };
+        let mut views = self.state.storage(this.storage).tensors.iter();
+        views.any(|&view| guide.is_read_again(view, self.state.tensor(view).serial))
+    }
+
     /// Whether all calls of the plan have come, as it has them.
     pub(crate) fn has_followed(&self) -> bool {
         self.guide.as_ref().is_some_and(Guide::is_done)
@@ -99,7 +110,7 @@ impl<H: Host> Engine<'_, H> {
         if guide.op > 0
             && let Some(&value) = guide.plan.graph().op(OpId::at(guide.op - 1)).writes.first()
         {
-            guide.tensors[value.index()] = (tensor, self.state.tensor(tensor).serial);
+            guide.bind(value, (tensor, self.state.tensor(tensor).serial));
         }
     }
 
@@ -108,7 +119,9 @@ impl<H: Host> Engine<'_, H> {
         if guide.is_done() {
             return false;
         }
-        let op = guide.plan.graph().op(OpId::at(guide.op));
+        let plan = guide.plan.clone();
+        let graph = plan.graph();
+        let op = graph.op(OpId::at(guide.op));
         let this = self.state.record(record);
         let alike = op.kind == call.kind
             && op.effect == call.effect
@@ -119,27 +132,24 @@ impl<H: Host> Engine<'_, H> {
             return false;
         }
         for (&value, &tensor) in op.reads.iter().zip(&this.reads) {
-            let bound = &mut guide.tensors[value.index()];
             let named = (tensor, self.state.tensor(tensor).serial);
             // A source has its tensor from the first call that reads it.
-            if bound.0 == NONE
-                && guide.plan.graph().value(value).producer.is_none()
-                && self.sized(tensor) == guide.plan.graph().value(value).size.0
+            if guide.tensors[value.index()].0 == NONE
+                && graph.value(value).producer.is_none()
+                && self.sized(tensor) == graph.value(value).size.0
             {
-                *bound = named;
+                guide.bind(value, named);
             }
-            if *bound != named {
+            if guide.tensors[value.index()] != named {
                 return false;
             }
         }
-        let fits = |(&value, &tensor): (&ValueId, &u32)| {
-            guide.plan.graph().value(value).size.0 == self.sized(tensor)
-        };
+        let fits = |(&value, &tensor): (&ValueId, &u32)| graph.value(value).size.0 == self.sized(tensor);
         if !op.writes.iter().zip(&this.writes).all(fits) {
             return false;
         }
         for (&value, &tensor) in op.writes.iter().zip(&this.writes) {
-            guide.tensors[value.index()] = (tensor, self.state.tensor(tensor).serial);
+            guide.bind(value, (tensor, self.state.tensor(tensor).serial));
         }
         true
     }

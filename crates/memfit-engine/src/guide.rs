@@ -1,6 +1,6 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{Content, OpId};
+use memfit_ir::{Content, OpId, Program, Step, ValueId};
 
 use crate::plan::StepPlan;
 use crate::state::NONE;
@@ -16,6 +16,10 @@ pub(crate) struct Guide {
     pub(crate) records: Vec<u32>,
     pub(crate) tensors: Vec<(u32, u64)>,
     pub(crate) holder: Vec<u32>,
+    /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
+    again: Vec<usize>,
+    /// For each tensor its value.
+    values: Vec<u32>,
     /// By number of record, whether it was made under guidance and has not gone since.
     pub(crate) live: Vec<bool>,
 }
@@ -29,6 +33,7 @@ impl Guide {
                 holder[value.index()] = buffer.0;
             }
         }
+        let again = read_again(plan.program(), ops, values);
         Guide {
             plan,
             step: 0,
@@ -36,6 +41,8 @@ impl Guide {
             records: vec![NONE; ops],
             tensors: vec![(NONE, 0); values],
             holder,
+            again,
+            values: Vec::new(),
             live: Vec::new(),
         }
     }
@@ -52,6 +59,28 @@ impl Guide {
         self.live[at] = true;
     }
 
+    /// `value` is the tensor of this number and serial number.
+    pub(crate) fn bind(&mut self, value: ValueId, tensor: (u32, u64)) {
+        self.tensors[value.index()] = tensor;
+        // What is discarded at once has no tensor.
+        if tensor.0 == NONE {
+            return;
+        }
+        let at = tensor.0 as usize;
+        if self.values.len() <= at {
+            self.values.resize(at + 1, NONE);
+        }
+        self.values[at] = value.0;
+    }
+
+    /// Whether a step to come runs something again that reads the tensor of this number and serial number.
+    pub(crate) fn is_read_again(&self, tensor: u32, serial: u64) -> bool {
+        let Some(&value) = self.values.get(tensor as usize).filter(|&&value| value != NONE) else {
+            return false;
+        };
+        self.tensors[value as usize] == (tensor, serial) && self.again[value as usize] > self.step
+    }
+
     /// Whether all calls of the plan have come.
     pub(crate) fn is_done(&self) -> bool {
         self.op >= self.plan.graph().op_count()
@@ -60,4 +89,20 @@ impl Guide {
     pub(crate) fn next_is_put(&self) -> bool {
         !self.is_done() && self.plan.graph().op(OpId::at(self.op)).kind == "put"
     }
+}
+
+/// See [`Guide::again`].
+fn read_again(program: &Program, ops: usize, values: usize) -> Vec<usize> {
+    let (mut ran, mut again) = (vec![false; ops], vec![0; values]);
+    for (at, step) in program.steps.iter().enumerate() {
+        let Step::Compute(compute) = step else { continue };
+        if std::mem::replace(&mut ran[compute.op.index()], true) {
+            for buffer in program.reads(compute) {
+                if let Content::Value(value) = program.buffers[buffer.index()].content {
+                    again[value.index()] = at + 1;
+                }
+            }
+        }
+    }
+    again
 }

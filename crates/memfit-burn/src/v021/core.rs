@@ -292,7 +292,7 @@ impl<B: Backend> Core<B> {
             }
         }
         for &Dying { id, tensor, free } in &*dying {
-            // Its bytes may be another tensor's by now, whatever a plan wants kept.
+            // Its bytes may be another tensor's by now.
             if free && shape.update != Some(id) {
                 self.engine.drop(tensor)?;
             }
@@ -344,7 +344,7 @@ impl<B: Backend> Core<B> {
             for Dying { id, tensor, free } in dying {
                 *free = match self.engine.fate(*tensor)? {
                     _ if update == Some(*id) => true,
-                    Fate::Repeatable => true,
+                    Fate::Repeatable => !self.engine.is_read_again(*tensor),
                     // Nothing needs it, but the op itself if it may run again.
                     Fate::Free => effect == Effect::Once,
                     Fate::Held | Fate::Needed => false,

@@ -20,10 +20,11 @@ const FIRST_LOOK: u64 = 16;
 const LAST_LOOK: u64 = 256;
 
 impl Inner {
-    /// A recipe reads the storage at `address`: what can't be computed again must outlive the program's interest.
+    /// A recipe reads the storage at `address`: what can't be computed again, or what a plan reads again, must outlive the
+    /// program's interest.
     pub(super) fn outlive(&mut self, py: Python<'_>, address: usize) {
         let Some(entry) = self.entries.get(&address) else { return };
-        if self.engine.is_evictable(entry.tensor) {
+        if self.engine.is_evictable(entry.tensor) && !self.engine.is_read_again(entry.tensor) {
             return;
         }
         let Some(block) = self.engine.block_of(entry.tensor) else { return };
@@ -76,7 +77,7 @@ impl Inner {
         self.engine.del(tensor).map_err(|fault| self.fault(py, fault))
     }
 
-    /// Notes the storages that the host has come to hold.
+    /// Notes the storages that the host has come to hold. To be called before they change hands.
     pub(super) fn look_later(&mut self) {
         for storage in std::mem::take(&mut self.engine.host.kept) {
             let Owner::Both(held) = &self.engine.host.slot(storage).owner else { continue };
@@ -137,7 +138,8 @@ impl Inner {
                 self.looks.push(look);
             }
         }
-        Ok(())
+        // What was let go may have had no other owner.
+        self.drain().map(|_| ())
     }
 
     /// True if the storage need not be looked at again.
@@ -147,7 +149,7 @@ impl Inner {
         };
         let tensor = entry.tensor;
         let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
-        let needed = self.engine.is_needed(tensor);
+        let needed = self.engine.is_needed(tensor) || self.engine.is_read_again(tensor);
         let host = &mut self.engine.host;
         if !needed {
             // Nothing is lost with its bytes any more, so its death will be noticed.
