@@ -220,15 +220,19 @@ impl<H: Host> Engine<'_, H> {
         Ok(until.is_none())
     }
 
-    /// Evicts the storage whose root is `tensor`, if it can go.
+    /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
     fn leave(&mut self, (tensor, serial): (u32, u64)) {
         let known = |this: &&crate::state::Tensor| this.alive && this.defined && this.serial == serial;
         let Some(this) = self.state.tensors.get(tensor as usize).filter(known) else {
             return;
         };
         let storage = this.storage;
-        if self.state.storage(storage).root == tensor && self.state.storage(storage).in_pool {
-            self.evict(storage);
+        if self.state.storage(storage).root != tensor {
+            return;
+        }
+        match self.state.storage(storage).in_pool {
+            true => self.evict(storage),
+            false => self.forgo(storage),
         }
     }
 

@@ -40,19 +40,41 @@ impl<H: Host> Engine<'_, H> {
         }
         let mut served = 0;
         for child in self.state.children(storage) {
+            let in_place = self.is_in_place(child);
             let child = self.state.storage(child);
-            let maker = self.state.tensor(child.root).record;
-            let in_place =
-                maker != NONE
-                    && self.state.record(maker).writes.iter().zip(&self.state.record(maker).outputs).any(
-                        |(&written, output)| written == child.root && matches!(output, Output::InPlace(_)),
-                    );
             if !child.resident {
                 return false;
             }
             served += if child.evictable && !in_place { child.size } else { 0 };
         }
         served <= this.size
+    }
+
+    /// Whether `storage` is made by overwriting another.
+    fn is_in_place(&self, storage: u32) -> bool {
+        let root = self.state.storage(storage).root;
+        let maker = self.state.tensor(root).record;
+        maker != NONE
+            && self
+                .state
+                .record(maker)
+                .writes
+                .iter()
+                .zip(&self.state.record(maker).outputs)
+                .any(|(&written, output)| written == root && matches!(output, Output::InPlace(_)))
+    }
+
+    /// A plan has no more use for `storage`, nor has the program: frees it for good if that can't be computed again.
+    pub(crate) fn forgo(&mut self, storage: u32) {
+        let this = self.state.storage(storage);
+        if !self.settings.forget || this.held > 0 || !this.resident || this.evictable {
+            return;
+        }
+        // Between a repetition and another that overwrites what it made, that could not be made again.
+        let passes = |child: u32| self.state.children(child).any(|grandchild| self.is_in_place(grandchild));
+        if !self.state.children(storage).any(passes) {
+            self.banish(storage);
+        }
     }
 
     /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.

@@ -128,8 +128,7 @@ pub fn followed(
     settings: Settings,
     plan: StepPlan,
 ) -> Result<Option<(Recorded, Stats)>, Fault> {
-    // Nothing is forgotten: a host that forgets then has room to spare, never too little.
-    let settings = Settings { log: true, forget: false, ..settings };
+    let settings = Settings { log: true, ..settings };
     let mut engine = Engine::new(VirtualHost::default(), settings)?;
     engine.follow(plan);
     let ended = drive(&mut engine, trace).and_then(|()| engine.end_step());

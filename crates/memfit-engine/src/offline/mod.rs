@@ -13,6 +13,7 @@ mod graph;
 
 use memfit_ir::Nanos;
 
+use crate::allowance::Allowance;
 use crate::call::{Dealloc, Regeneration};
 use crate::engine::{Settings, Stats};
 use crate::evict;
@@ -20,7 +21,7 @@ use crate::fault::Fault;
 use crate::log::Recorded;
 use crate::plan::StepPlan;
 use crate::planner::{Found as PlanFound, Planner, Tried};
-use crate::replay::attempt;
+use crate::replay::{attempt, followed};
 use crate::trace::Trace;
 
 pub use future::{Cost, Score};
@@ -73,28 +74,28 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
         settings,
         uses: &uses,
         most_recompute: effort.most_recompute,
+        forget: settings.forget,
         best: None,
         first_fault: None,
         spent: 0,
         runs: 0,
     };
-    for rule in future::SCORES {
-        if search.goes_on(3 * effort.evaluations) {
-            search.rule(*rule, &[]);
-        }
-    }
-    for entry in evict::EVICTORS {
-        // On long steps only the policies whose choice is quick, or that have been the cheapest somewhere.
-        let slow = ["random", "coop", "megengine", "dtr"].contains(&entry.info.name);
-        if search.goes_on(3 * effort.evaluations) && !(slow && trace.events.len() > 4000) {
-            let regeneration =
-                if entry.info.name == "best" { Regeneration::Yielding } else { Regeneration::Nested };
-            search.run(entry.info.name, (entry.make)(&settings.options), regeneration, None);
+    search.portfolio(effort);
+    let mut other = None;
+    if settings.forget {
+        // What is forgotten gives room, and can't be computed from any more: either may be the cheaper.
+        let forgetful = search.best.take();
+        search.forget = false;
+        search.portfolio(effort);
+        other = forgetful;
+        if cost(&other) < cost(&search.best) {
+            std::mem::swap(&mut other, &mut search.best);
         }
     }
     search.evolve(effort);
     let Search { best, first_fault, runs, .. } = search;
-    match best {
+    let best = [best, other].into_iter().flatten().filter_map(|found| found.when_followed(trace, settings));
+    match best.min_by_key(|found| found.stats.recompute_ns) {
         Some(Found { recorded, stats, by, .. }) => Ok(Planned { recorded, stats, by, runs }),
         None => Err(first_fault.unwrap_or(Fault::OverAllowance)),
     }
@@ -127,8 +128,31 @@ struct Found {
     recorded: Recorded,
     stats: Stats,
     by: String,
+    /// Whether it forgets.
+    forget: bool,
     /// The rule and its weights, if the search can go on from it.
     from: Option<(Score, Vec<f32>)>,
+}
+
+impl Found {
+    /// What it costs to follow it; `None` if that can't be done to the end. Who forgets may have done so at another moment
+    /// than who follows: then other things are there.
+    fn when_followed(self, trace: &Trace, settings: &Settings) -> Option<Found> {
+        if !self.forget {
+            return Some(self);
+        }
+        let plan = self.recorded.judged(settings).ok()?;
+        // One run, which is made also when the time is over.
+        let allowance = Allowance::new(settings.allowance.share(IN_HAND).bytes, || false);
+        let settings = Settings { allowance, ..settings.clone() };
+        let (recorded, stats) = followed(trace, settings, plan).ok()??;
+        Some(Found { recorded, stats, ..self })
+    }
+}
+
+/// Ns in repetitions.
+fn cost(found: &Option<Found>) -> u64 {
+    found.as_ref().map_or(u64::MAX, |found| found.stats.recompute_ns)
 }
 
 struct Search<'a> {
@@ -136,6 +160,8 @@ struct Search<'a> {
     settings: &'a Settings,
     uses: &'a Uses,
     most_recompute: u64,
+    /// Whether runs forget what the program gives up and nothing needs.
+    forget: bool,
     best: Option<Found>,
     first_fault: Option<Fault>,
     spent: u64,
@@ -149,6 +175,24 @@ impl Search<'_> {
     /// Whether there is work left, of so many evaluations, and time.
     fn goes_on(&self, evaluations: u64) -> bool {
         self.spent <= evaluations && !self.settings.allowance.is_over()
+    }
+
+    /// A run of every policy.
+    fn portfolio(&mut self, effort: &Effort) {
+        for rule in future::SCORES {
+            if self.goes_on(3 * effort.evaluations) {
+                self.rule(*rule, &[]);
+            }
+        }
+        for entry in evict::EVICTORS {
+            // On long steps only the policies whose choice is quick, or that have been the cheapest somewhere.
+            let slow = ["random", "coop", "megengine", "dtr"].contains(&entry.info.name);
+            if self.goes_on(3 * effort.evaluations) && !(slow && self.trace.events.len() > 4000) {
+                let regeneration =
+                    if entry.info.name == "best" { Regeneration::Yielding } else { Regeneration::Nested };
+                self.run(entry.info.name, (entry.make)(&self.settings.options), regeneration, None);
+            }
+        }
     }
 
     /// One virtual run; kept if it is cheaper. Its cost, if it fits.
@@ -165,7 +209,7 @@ impl Search<'_> {
         let settings = Settings {
             regeneration,
             dealloc: Dealloc::EagerEvict,
-            forget: false,
+            forget: self.forget,
             patience,
             allowance: self.settings.allowance.share(IN_HAND),
             ..self.settings.clone()
@@ -176,7 +220,8 @@ impl Search<'_> {
         match outcome {
             Ok(recorded) => {
                 if stats.recompute_ns < least {
-                    self.best = Some(Found { recorded, stats, by: by.to_owned(), from });
+                    let (by, forget) = (by.to_owned(), self.forget);
+                    self.best = Some(Found { recorded, stats, by, forget, from });
                 }
                 Some(stats.recompute_ns)
             }
@@ -198,6 +243,9 @@ impl Search<'_> {
         let storages = self.uses.storages();
         if storages == 0 {
             return;
+        }
+        if let Some(best) = &self.best {
+            self.forget = best.forget;
         }
         // The search goes on from the best next-use run, or else from the first rule.
         let start = self.best.as_ref().and_then(|found| found.from.clone());
