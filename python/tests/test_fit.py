@@ -221,7 +221,7 @@ def test_a_plan_that_was_changed_by_hand_is_refused_before_it_runs(tmp_path, kin
 def test_the_cheapest_of_all_ways_is_taken():
     budget = budget_for(0.4)
     _, _, step, batch = training()
-    fitted = memfit.torch.fit(step, budget, check=False, strategy="auto")
+    fitted = memfit.torch.fit(step, budget, check=False)
     for _ in range(3):
         fitted(*batch)
     report = fitted.report
@@ -233,7 +233,7 @@ def test_the_cheapest_of_all_ways_is_taken():
     fitted.close()
 
 
-@pytest.mark.parametrize("strategy", ["evict:planned", "dtr", "recompute:next-use", "chen-sqrt"])
+@pytest.mark.parametrize("strategy", ["evict:planned", "dtr", "recompute:next-use", "chen-sqrt", "best"])
 def test_strategies_are_called_by_name(strategy):
     budget = budget_for(0.6)
     net, optimizer, step, batch = training()

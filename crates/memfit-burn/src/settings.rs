@@ -58,8 +58,7 @@ pub struct Options {
     pub mode: Mode,
     /// Whether each step is recorded, for [`crate::take_recorded`].
     pub record: bool,
-    /// What plans: a name of [`memfit::StepPlanner::strategies`]. By default the engine's virtual runs, `evict:planned`: Burn
-    /// may overwrite an operand at its last use, and schedules that keep one for a repetition are left there.
+    /// What plans: a name of [`memfit::StepPlanner::strategies`]. By default `auto`, the cheapest of all ways.
     pub strategy: &'static str,
     /// For everything drawn at random in planning.
     pub seed: u64,
@@ -78,7 +77,7 @@ impl Default for Options {
             budget: Budget::UNLIMITED,
             mode: Mode::Online,
             record: false,
-            strategy: memfit::PORTFOLIO,
+            strategy: memfit::AUTO,
             seed: 0,
             patience: Duration::MAX,
             meter: None,

@@ -27,6 +27,9 @@ fn a_budget_is_kept_and_changes_nothing() {
         assert_eq!(run["identical"], true, "{run:#}");
         assert!(bytes("peak_bytes") <= bytes("budget_bytes"), "{run:#}");
         assert!(bytes("recomputes") > 0, "{run:#}");
+        if mode == "planned" {
+            assert!(bytes("guided_steps") > 0 && bytes("diverged_steps") == 0, "{run:#}");
+        }
         // What lies beyond the tensors: the backend's own buffers, and the tables, batches and threads of the process.
         let process = 4 << 20;
         let most = bytes("budget_bytes") + bytes("temporaries_bytes") + process;

@@ -93,6 +93,9 @@ pub struct Stepper {
     recording: bool,
 }
 
+/// The name of the plan to run a step once more as it ran.
+pub const AS_IT_RAN: &str = "as it ran";
+
 /// Misses after which a plan is thrown away. More may be alive beside the step by then, say losses kept for a plot, so
 /// another plan is made, with room to spare.
 const MOST_MISSED: u32 = 3;
@@ -285,7 +288,7 @@ impl Stepper {
         let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
             let plan = self.planner.adopt(recorded, &settings)?;
-            self.tried.push(Tried { name: "as it ran".to_owned(), recompute_ns: Some(as_it_ran) });
+            self.tried.push(Tried { name: AS_IT_RAN.to_owned(), recompute_ns: Some(as_it_ran) });
             self.know(sequence).take(plan);
         }
         Ok(self.know(sequence).predicted_ns().unwrap_or(as_it_ran))

@@ -76,9 +76,9 @@ class Fitted:
     all. `check` is off there unless asked for: DDP lays out its buckets anew after its first step, so a
     training whose first step is made twice has other last bits.
 
-    `strategy` names what plans: `evict:planned` is the engine's portfolio, `auto` takes the cheapest of all
-    ways, which a step may leave sooner, and a scheduler's name (`memfit.strategies()`, family `recompute`)
-    has that one alone.
+    `strategy` names what plans: `auto` takes the cheapest of all ways, `evict:planned` is the engine's
+    portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, family
+    `recompute`) has that one alone.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
@@ -91,7 +91,7 @@ class Fitted:
         *,
         device: str | torch.device | None = None,
         evictor: str = "best",
-        strategy: str = "evict:planned",
+        strategy: str = "auto",
         check: bool | None = None,
         load: str | Path | None = None,
         plan_bytes: int | str = "512MiB",

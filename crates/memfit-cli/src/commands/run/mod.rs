@@ -79,7 +79,7 @@ pub(crate) struct RunArgs {
     /// When it is decided what goes
     #[arg(long, value_enum, default_value = "online")]
     mode: When,
-    /// What plans: `evict:planned`, `auto` for the cheapest of all ways, or a scheduler [default: evict:planned]
+    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, or a scheduler [default: auto]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     strategy: Option<&'static str>,
     /// Beside it also the other modes, and Burn's own checkpointing
