@@ -122,7 +122,7 @@ pub fn replay_planned(
 ///
 /// # Errors
 ///
-/// Any [`Fault`] but a lack of room or of time, which is no end.
+/// Any [`Fault`] but a lack of room, of time, or of what was freed too soon, which is no end.
 pub fn followed(
     trace: &Trace,
     settings: Settings,
@@ -135,7 +135,7 @@ pub fn followed(
     let guided = engine.has_followed();
     match ended {
         Ok(recorded) => Ok(guided.then(|| (recorded, engine.stats()))),
-        Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance) => Ok(None),
+        Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance | Fault::Lost(_)) => Ok(None),
         Err(fault) => Err(fault),
     }
 }

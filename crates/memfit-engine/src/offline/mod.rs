@@ -94,8 +94,15 @@ pub fn plan(trace: &Trace, settings: &Settings, effort: &Effort) -> Result<Plann
     }
     search.evolve(effort);
     let Search { best, first_fault, runs, .. } = search;
-    let best = [best, other].into_iter().flatten().filter_map(|found| found.when_followed(trace, settings));
-    match best.min_by_key(|found| found.stats.recompute_ns) {
+    let mut cheapest: Option<Found> = None;
+    for found in [best, other].into_iter().flatten() {
+        if let Some(found) = found.when_followed(trace, settings)?
+            && found.stats.recompute_ns < cost(&cheapest)
+        {
+            cheapest = Some(found);
+        }
+    }
+    match cheapest {
         Some(Found { recorded, stats, by, .. }) => Ok(Planned { recorded, stats, by, runs }),
         None => Err(first_fault.unwrap_or(Fault::OverAllowance)),
     }
@@ -137,16 +144,16 @@ struct Found {
 impl Found {
     /// What it costs to follow it; `None` if that can't be done to the end. Who forgets may have done so at another moment
     /// than who follows: then other things are there.
-    fn when_followed(self, trace: &Trace, settings: &Settings) -> Option<Found> {
+    fn when_followed(self, trace: &Trace, settings: &Settings) -> Result<Option<Found>, Fault> {
         if !self.forget {
-            return Some(self);
+            return Ok(Some(self));
         }
-        let plan = self.recorded.judged(settings).ok()?;
+        let plan = self.recorded.judged(settings)?;
         // One run, which is made also when the time is over.
         let allowance = Allowance::new(settings.allowance.share(IN_HAND).bytes, || false);
         let settings = Settings { allowance, ..settings.clone() };
-        let (recorded, stats) = followed(trace, settings, plan).ok()??;
-        Some(Found { recorded, stats, ..self })
+        let found = followed(trace, settings, plan)?;
+        Ok(found.map(|(recorded, stats)| Found { recorded, stats, ..self }))
     }
 }
 
