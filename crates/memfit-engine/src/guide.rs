@@ -1,8 +1,8 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{Content, OpId, Program, Step, ValueId};
+use memfit_ir::{Content, OpId, ValueId};
 
-use crate::plan::StepPlan;
+use crate::plan::{StepPlan, repetitions};
 use crate::state::NONE;
 
 /// A plan that is being followed.
@@ -33,7 +33,7 @@ impl Guide {
                 holder[value.index()] = buffer.0;
             }
         }
-        let again = read_again(plan.program(), ops, values);
+        let again = read_again(&plan);
         Guide {
             plan,
             step: 0,
@@ -92,15 +92,13 @@ impl Guide {
 }
 
 /// See [`Guide::again`].
-fn read_again(program: &Program, ops: usize, values: usize) -> Vec<usize> {
-    let (mut ran, mut again) = (vec![false; ops], vec![0; values]);
-    for (at, step) in program.steps.iter().enumerate() {
-        let Step::Compute(compute) = step else { continue };
-        if std::mem::replace(&mut ran[compute.op.index()], true) {
-            for buffer in program.reads(compute) {
-                if let Content::Value(value) = program.buffers[buffer.index()].content {
-                    again[value.index()] = at + 1;
-                }
+fn read_again(plan: &StepPlan) -> Vec<usize> {
+    let program = plan.program();
+    let mut again = vec![0; plan.graph().value_count()];
+    for (at, compute) in repetitions(plan.graph(), program) {
+        for buffer in program.reads(compute) {
+            if let Content::Value(value) = program.buffers[buffer.index()].content {
+                again[value.index()] = at + 1;
             }
         }
     }

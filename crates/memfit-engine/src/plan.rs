@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use memfit_ir::{BufferId, Bytes, Graph, Layout, Limits, Place, Plan, Program, Step, text};
+use memfit_ir::{BufferId, Bytes, Compute, Graph, Layout, Limits, Place, Plan, Program, Step, text};
 use memfit_verify::{Rejected, Verified, verify};
 
 /// A plan that the judge refuses.
@@ -102,12 +102,23 @@ impl StepPlan {
 
 /// Ns that `program` takes for ops of `graph` that ran before.
 pub(crate) fn repeated_ns(graph: &Graph, program: &Program) -> u64 {
+    repetitions(graph, program)
+        .map(|(_, compute)| graph.op(compute.op).time.unwrap_or_default().0)
+        .fold(0, u64::saturating_add)
+}
+
+/// The steps of `program` that run ops of `graph` which ran before, each with its position.
+pub(crate) fn repetitions<'a>(
+    graph: &Graph,
+    program: &'a Program,
+) -> impl Iterator<Item = (usize, &'a Compute)> + use<'a> {
     let mut ran = vec![false; graph.op_count()];
-    let again = program.steps.iter().filter_map(|step| match step {
-        Step::Compute(compute) => std::mem::replace(&mut ran[compute.op.index()], true).then_some(compute.op),
+    program.steps.iter().enumerate().filter_map(move |(at, step)| match step {
+        Step::Compute(compute) => {
+            std::mem::replace(&mut ran[compute.op.index()], true).then_some((at, compute))
+        }
         _ => None,
-    });
-    again.map(|op| graph.op(op).time.unwrap_or_default().0).fold(0, u64::saturating_add)
+    })
 }
 
 /// A place for each buffer that no other has, but for what is taken over; and the bytes of all.

@@ -314,7 +314,7 @@ COUNTED = _can_count()
 
 def note_block(storage: torch.UntypedStorage) -> bool:
     """Counts the bytes of a storage from the time before all were. False: they are not PyTorch's own."""
-    if not storage.resizable():
+    if not resizable(storage):
         return False
     if storage.nbytes() > 0:
         _memfit.allocator_note(storage.data_ptr(), storage.nbytes())
@@ -366,6 +366,9 @@ def blank(size: int) -> torch.UntypedStorage:
 
 pointer = torch._C.StorageBase.data_ptr
 """Where the bytes of a storage are: not the method, which is watched."""
+
+resizable = torch._C.StorageBase.resizable
+"""Whether the bytes of a storage are PyTorch's own: not the method, which is watched."""
 
 
 def is_unreferenced(storage: torch.UntypedStorage) -> bool:

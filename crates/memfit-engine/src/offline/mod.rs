@@ -2,8 +2,10 @@
 //!
 //! Every candidate is a run of the engine over the recorded step on a [`crate::VirtualHost`]: its log is a program, so what
 //! is chosen is feasible by construction. The portfolio has the online policies, and others with the true next use in the
-//! place of staleness (`future.rs`). Then a search bends the scores of single storages, keeps what is cheaper, and goes on
-//! from there: a (1+1) evolution. Deterministic for a seed; more effort never gives a dearer plan. What all this may take of
+//! place of staleness (`future.rs`). It runs twice: what a host forgets as the program gives it up makes room, and can't be
+//! computed from any more, so plans that forget and plans that keep are both looked for. Then a search bends the scores of
+//! single storages, keeps what is cheaper, and goes on from there: a (1+1) evolution. Plans that forget are followed once, as
+//! a host would, before they are handed out. Deterministic for a seed; more effort never gives a dearer plan. What all this may take of
 //! the host's memory and time is [`Settings::allowance`]; the best by then is what is returned.
 //!
 //! Sources: Kirisame et al. (ICLR 2021) for the simulation; Belady (1966) for the next use; the rest is ours.

@@ -183,9 +183,9 @@ impl Inner {
     ) -> PyResult<TensorId> {
         let py = storage.py();
         let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
-        let resizable = storage.call_method0(pyo3::intern!(py, "resizable"))?.is_truthy()?;
-        let pointer = self.engine.host.glue.pointer_of(storage);
-        let outside = bytes > 0 && !resizable;
+        let glue = &self.engine.host.glue;
+        let pointer = glue.pointer_of(storage);
+        let outside = bytes > 0 && !glue.is_resizable(storage)?;
         let exposed = exposed || outside || self.is_alias(pointer, bytes);
         self.enter(storage, tensor, bytes, exposed, None)?;
         if let Some(block) = self.engine.block_of(tensor) {

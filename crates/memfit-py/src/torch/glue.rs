@@ -27,6 +27,8 @@ pub(super) struct Glue {
     pub(super) blank: Py<PyAny>,
     /// `pointer(storage)`: where its bytes are.
     pub(super) pointer: Py<PyAny>,
+    /// `resizable(storage)`: whether its bytes are PyTorch's own.
+    resizable: Py<PyAny>,
     /// `replay(func, args, kwargs, grad, state, switches)`: calls below autograd, from a generator state and with global
     /// switches as they were; `None` if they are so now.
     pub(super) replay: Py<PyAny>,
@@ -83,6 +85,7 @@ impl Glue {
             window: take("window")?,
             blank: take("blank")?,
             pointer: take("pointer")?,
+            resizable: take("resizable")?,
             threads: take("threads")?,
             switches: take("switches")?,
             looks: glue.getattr("looks")?.extract()?,
@@ -109,6 +112,11 @@ impl Glue {
     /// Where the bytes of `storage` are, if it has any.
     pub(super) fn pointer_of(&self, storage: &Bound<'_, PyAny>) -> Option<usize> {
         self.pointer.bind(storage.py()).call1((storage,)).ok()?.extract().ok()
+    }
+
+    /// Whether the bytes of `storage` are PyTorch's own: nobody else's memory, and nobody else has their address.
+    pub(super) fn is_resizable(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.resizable.bind(storage.py()).call1((storage,))?.is_truthy()
     }
 
     /// Whether `tensor`, which has a storage, is more than a window on it.

@@ -372,8 +372,7 @@ impl Host for Torch {
                 return false;
             }
             let Some(owned) = slot.owned(py) else { return false };
-            let resizable = owned.call_method0(pyo3::intern!(py, "resizable"));
-            !resizable.and_then(|resizable| resizable.is_truthy()).unwrap_or(false)
+            !self.glue.is_resizable(&owned).unwrap_or(false)
         })
     }
 
