@@ -17,6 +17,7 @@ use crate::released::Past;
 use crate::scratch::Scratch;
 pub use crate::settings::{Settings, Stats};
 use crate::state::{NONE, Record, State, next_index};
+use crate::stores::Stores;
 
 /// The online runtime over a host.
 pub struct Engine<'a, H: Host> {
@@ -41,6 +42,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) waiting: Vec<u32>,
     /// What the program has given up.
     pub(crate) past: Past,
+    /// Copies of storages elsewhere.
+    pub(crate) stores: Stores,
 }
 
 impl<'a, H: Host> Engine<'a, H> {
@@ -86,6 +89,7 @@ impl<'a, H: Host> Engine<'a, H> {
             scratch: Scratch::default(),
             kept: Vec::new(),
             waiting: Vec::new(),
+            stores: Stores::default(),
         };
         engine.state.now = engine.host.clock().0;
         if engine.settings.log {
@@ -391,66 +395,14 @@ impl<'a, H: Host> Engine<'a, H> {
         if this.defined {
             return Ok(());
         }
-        if this.record == NONE {
+        let record = this.record;
+        if self.stores.has(this.storage) && self.bring_back(tensor)? {
+            return Ok(());
+        }
+        if record == NONE {
             return Err(Fault::Lost(TensorId(tensor)));
         }
-        let record = this.record;
         self.materialise(record, tensor)
-    }
-
-    /// Evicts `tensor` by hand. Returns false if it can't go: it is pinned, or can't be computed again.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Unknown`].
-    pub fn drop(&mut self, tensor: TensorId) -> Result<bool, Fault> {
-        self.known(tensor)?;
-        let storage = self.state.storage_of(tensor.0);
-        let goes = self.state.storage(storage).in_pool && !self.host.is_shared(storage);
-        if goes {
-            self.evict(storage);
-        }
-        Ok(goes)
-    }
-
-    /// Evicts all that can go.
-    pub fn drop_all(&mut self) {
-        let pool: Vec<u32> = self.state.pool().collect();
-        for storage in pool {
-            if !self.host.is_shared(storage) {
-                self.evict(storage);
-            }
-        }
-    }
-
-    /// Keeps `tensor` in memory until as many [`Engine::unpin`].
-    ///
-    /// # Errors
-    ///
-    /// Any [`Fault`].
-    pub fn pin(&mut self, tensor: TensorId) -> Result<(), Fault> {
-        self.restore(tensor)?;
-        let storage = self.state.storage_of(tensor.0);
-        *self.pins.entry(storage).or_insert(0) += 1;
-        self.lock(storage);
-        Ok(())
-    }
-
-    /// Takes one [`Engine::pin`] back.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Unknown`].
-    pub fn unpin(&mut self, tensor: TensorId) -> Result<(), Fault> {
-        self.known(tensor)?;
-        let storage = self.state.storage_of(tensor.0);
-        let Some(pins) = self.pins.get_mut(&storage) else { return Err(Fault::Unknown(tensor)) };
-        *pins -= 1;
-        if *pins == 0 {
-            self.pins.remove(&storage);
-        }
-        self.unlock(storage);
-        Ok(())
     }
 
     /// Whether `tensor` is in memory.

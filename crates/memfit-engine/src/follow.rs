@@ -1,12 +1,13 @@
 //! Guided mode: the engine follows a program that was planned for a recorded step.
 //!
 //! Before each call the engine does what the program does between the previous call and this one: frees become
-//! evictions, repeated computes run again. The call itself then finds its inputs there. Frees of what the program's
+//! evictions, repeated computes run again, what is offloaded or encoded is stored, and what is fetched or decoded is loaded
+//! (`stores.rs`). The call itself then finds its inputs there. Frees of what the program's
 //! owner has deleted are the plan's to time, so a release frees nothing here by itself. At the first difference, be it
 //! another op, another operand, or an input that is not where the plan has it, guidance ends: all tables are as the
 //! online policy would have left them, so it goes on from there.
 
-use memfit_ir::{Content, Effect, OpId, Step, ValueId};
+use memfit_ir::{BufferId, Bytes, Content, Effect, Form, OpId, Step, StepId, ValueId};
 
 use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
@@ -18,8 +19,7 @@ use crate::state::{NONE, next_index};
 
 impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
-    /// recorded step began. There is no other way to follow one, so nothing runs that the judge has not passed. A plan
-    /// with transfers or codecs is followed up to the first of them.
+    /// recorded step began. There is no other way to follow one, so nothing runs that the judge has not passed.
     pub fn follow(&mut self, plan: StepPlan) {
         self.guide = Some(Guide::new(plan));
     }
@@ -48,7 +48,11 @@ impl<H: Host> Engine<'_, H> {
 
     /// Gives up the plan. What the program deleted, and the plan wanted kept, goes as the online policy has it.
     pub fn diverge(&mut self) {
-        if self.guide.take().is_none() || self.settings.dealloc != Dealloc::EagerEvict {
+        if self.guide.take().is_none() {
+            return;
+        }
+        self.discard_spare();
+        if self.settings.dealloc != Dealloc::EagerEvict {
             return;
         }
         let dead: Vec<u32> =
@@ -162,37 +166,9 @@ impl<H: Host> Engine<'_, H> {
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.
     fn advance(&mut self, guide: &mut Guide, until: Option<usize>) -> Result<bool, Fault> {
         while let Some(&step) = guide.plan.program().steps.get(guide.step) {
-            match step {
-                Step::Free(buffer) => {
-                    let content = guide.plan.program().buffers[buffer.index()].content;
-                    if let Content::Value(value) = content
-                        && guide.holder[value.index()] == buffer.0
-                    {
-                        guide.holder[value.index()] = NONE;
-                        self.leave(guide.tensors[value.index()]);
-                    }
-                }
+            let kept = match step {
                 Step::Compute(compute) => {
-                    for (&buffer, &value) in guide
-                        .plan
-                        .program()
-                        .writes(&compute)
-                        .iter()
-                        .zip(guide.plan.graph().op(compute.op).writes)
-                    {
-                        // A second buffer of what is there goes right away: the engine does not keep it either.
-                        let holder = &mut guide.holder[value.index()];
-                        if *holder == NONE {
-                            *holder = buffer.0;
-                        }
-                    }
-                    for &buffer in guide.plan.program().writes(&compute) {
-                        if let Some(over) = guide.plan.program().buffers[buffer.index()].over
-                            && let Content::Value(value) = guide.plan.program().buffers[over.index()].content
-                        {
-                            guide.holder[value.index()] = NONE;
-                        }
-                    }
+                    guide.hold_written(&compute);
                     if Some(compute.op.index()) == until {
                         guide.step += 1;
                         self.prefer(guide, &compute);
@@ -202,34 +178,137 @@ impl<H: Host> Engine<'_, H> {
                     self.prefer(guide, &compute);
                     let again = record != NONE && self.again(guide, record, compute.op)?;
                     self.preferred.clear();
-                    if !again {
-                        return Ok(false);
-                    }
+                    again
                 }
-                Step::Offload { .. }
-                | Step::Fetch { .. }
-                | Step::Discard(_)
-                | Step::Encode { .. }
-                | Step::Decode { .. } => {
-                    return Ok(false);
-                }
-                Step::Await(_) => {}
+                Step::Free(buffer) => self.follow_free(guide, buffer),
+                _ => self.follow_copy(guide, step)?,
+            };
+            if !kept {
+                return Ok(false);
             }
             guide.step += 1;
         }
         Ok(until.is_none())
     }
 
-    /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
-    fn leave(&mut self, (tensor, serial): (u32, u64)) {
-        let known = |this: &&crate::state::Tensor| this.alive && this.defined && this.serial == serial;
-        let Some(this) = self.state.tensors.get(tensor as usize).filter(known) else {
-            return;
-        };
-        let storage = this.storage;
-        if self.state.storage(storage).root != tensor {
-            return;
+    /// A buffer's stay ends: what it holds goes, or an encoded copy.
+    fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) -> bool {
+        match guide.plan.program().buffers[buffer.index()].content {
+            Content::Value(value) if guide.holder[value.index()] == buffer.0 => {
+                guide.holder[value.index()] = NONE;
+                self.leave(guide.tensors[value.index()]);
+            }
+            Content::Encoded(..) => self.discard(guide.encoded[buffer.index()]),
+            Content::Value(_) | Content::Workspace => {}
         }
+        true
+    }
+
+    /// A step that has to do with copies. False: it can't be done. What may not go is not stored: it stays.
+    fn follow_copy(&mut self, guide: &mut Guide, step: Step) -> Result<bool, Fault> {
+        let plan = guide.plan.clone();
+        let (program, layout) = (plan.program(), plan.layout());
+        let content = |buffer: BufferId| program.buffers[buffer.index()].content;
+        let place = |buffer: BufferId| layout.places.get(buffer.index()).map(|place| place.offset);
+        match step {
+            Step::Offload { from, to } => {
+                let tier = program.copies[to.index()].tier;
+                let row = match content(from) {
+                    Content::Value(value) => self.store_value(guide, value, Form::Tier(tier), None)?,
+                    Content::Encoded(..) => self.forward(guide.encoded[from.index()], Some(tier), None)?,
+                    Content::Workspace => None,
+                };
+                guide.copies[to.index()] = row.unwrap_or(NONE);
+                Ok(true)
+            }
+            Step::Encode { from, to } => {
+                let (Content::Value(value), Content::Encoded(_, codec)) = (content(from), content(to)) else {
+                    return Ok(false);
+                };
+                let row = self.store_value(guide, value, Form::Encoded(codec), place(to))?;
+                guide.encoded[to.index()] = row.unwrap_or(NONE);
+                Ok(true)
+            }
+            Step::Fetch { from, to } => match content(to) {
+                Content::Value(value) => {
+                    self.load_value(guide, (value, to), guide.copies[from.index()], place(to))
+                }
+                Content::Encoded(..) => {
+                    let row = self.forward(guide.copies[from.index()], None, place(to))?;
+                    guide.encoded[to.index()] = row.unwrap_or(NONE);
+                    Ok(true)
+                }
+                Content::Workspace => Ok(false),
+            },
+            Step::Decode { from, to } => match content(to) {
+                Content::Value(value) => {
+                    self.load_value(guide, (value, to), guide.encoded[from.index()], place(to))
+                }
+                _ => Ok(false),
+            },
+            Step::Await(StepId(transfer)) => {
+                let (row, copy, out) = match program.steps.get(transfer as usize) {
+                    Some(&Step::Offload { to, .. }) => (guide.copies[to.index()], to, true),
+                    Some(&Step::Fetch { from, to }) => match content(to) {
+                        Content::Encoded(..) => (guide.encoded[to.index()], from, false),
+                        _ => (guide.copies[from.index()], from, false),
+                    },
+                    _ => return Ok(true),
+                };
+                // Transfers in one direction follow each other, so who waits for one waits for those before it, also where
+                // that one had nothing to do.
+                match row {
+                    NONE => self.wait_queue(program.copies[copy.index()].tier, out)?,
+                    row => self.wait(row)?,
+                }
+                Ok(true)
+            }
+            Step::Discard(copy) => {
+                self.discard(guide.copies[copy.index()]);
+                Ok(true)
+            }
+            Step::Compute(_) | Step::Free(_) => Ok(false),
+        }
+    }
+
+    /// Begins to bring `value` back from the copy `row`, which the plan wants in `buffer`. What could not be stored is there
+    /// still, unless it could be computed again and had to go.
+    fn load_value(
+        &mut self,
+        guide: &mut Guide,
+        (value, buffer): (ValueId, BufferId),
+        row: u32,
+        place: Option<Bytes>,
+    ) -> Result<bool, Fault> {
+        guide.hold(value, buffer);
+        let there = self.storage_named(guide.tensors[value.index()]).is_some();
+        if there { Ok(true) } else { self.load(row, place) }
+    }
+
+    /// Begins to make `form` of the storage that is `value`.
+    fn store_value(
+        &mut self,
+        guide: &Guide,
+        value: ValueId,
+        form: Form,
+        at: Option<Bytes>,
+    ) -> Result<Option<u32>, Fault> {
+        match self.storage_named(guide.tensors[value.index()]) {
+            Some(storage) => self.store(storage, form, at),
+            None => Ok(None),
+        }
+    }
+
+    /// The storage whose root is the tensor of this number and serial number, if that is there.
+    fn storage_named(&self, (tensor, serial): (u32, u64)) -> Option<u32> {
+        let known = |this: &&crate::state::Tensor| this.alive && this.defined && this.serial == serial;
+        let storage = self.state.tensors.get(tensor as usize).filter(known)?.storage;
+        (self.state.storage(storage).root == tensor).then_some(storage)
+    }
+
+    /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
+    fn leave(&mut self, tensor: (u32, u64)) {
+        let Some(storage) = self.storage_named(tensor) else { return };
         match self.state.storage(storage).in_pool {
             true => self.evict(storage),
             false => self.forgo(storage),

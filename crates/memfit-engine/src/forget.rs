@@ -79,11 +79,12 @@ impl<H: Host> Engine<'_, H> {
 
     /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.
     fn banish(&mut self, storage: u32) -> bool {
+        let children: Vec<u32> = self.state.children(storage).collect();
+        children.iter().for_each(|&child| self.finish(child));
         let this = self.state.storage(storage);
-        if this.locks > 0 || self.state.children(storage).any(|child| !self.state.storage(child).resident) {
+        if this.locks > 0 || children.iter().any(|&child| !self.state.storage(child).resident) {
             return false;
         }
-        let children: Vec<u32> = self.state.children(storage).collect();
         for child in children {
             self.keep(child);
         }
@@ -193,6 +194,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// A storage without tensors leaves the tables.
     fn remove_storage(&mut self, storage: u32) {
+        self.discard_all_of(storage);
         self.pins.remove(&storage);
         self.waiting.retain(|&other| other != storage);
         self.state.storages[storage as usize].alive = false;
@@ -311,6 +313,7 @@ impl<H: Host> Engine<'_, H> {
     pub fn expose(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.restore(tensor)?;
         let storage = self.state.storage_of(tensor.0);
+        self.discard_all_of(storage);
         self.keep(storage);
         let lost = self.keep_made_from(storage, NONE);
         self.forget_makers();
@@ -338,11 +341,13 @@ impl<H: Host> Engine<'_, H> {
     pub fn spoil(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.known(tensor)?;
         let storage = self.state.storage_of(tensor.0);
+        self.discard_all_of(storage);
         self.keep(storage);
         let (mut work, mut seen) = (vec![storage], FxHashSet::from_iter([storage]));
         while let Some(spoilt) = work.pop() {
             let children: Vec<u32> = self.state.children(spoilt).collect();
             for child in children {
+                self.finish(child);
                 if self.state.storage(child).resident {
                     self.keep(child);
                 } else if seen.insert(child) {
@@ -363,6 +368,7 @@ impl<H: Host> Engine<'_, H> {
             children.clear();
             children.extend(self.state.children(lost));
             for child in children.drain(..) {
+                self.finish(child);
                 let this = self.state.storage(child);
                 if this.resident {
                     self.keep(child);

@@ -1,6 +1,6 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{Content, OpId, ValueId};
+use memfit_ir::{BufferId, Compute, Content, OpId, ValueId};
 
 use crate::plan::{StepPlan, repetitions};
 use crate::state::NONE;
@@ -16,6 +16,9 @@ pub(crate) struct Guide {
     pub(crate) records: Vec<u32>,
     pub(crate) tensors: Vec<(u32, u64)>,
     pub(crate) holder: Vec<u32>,
+    /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
+    pub(crate) copies: Vec<u32>,
+    pub(crate) encoded: Vec<u32>,
     /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
     again: Vec<usize>,
     /// For each tensor its value.
@@ -34,6 +37,10 @@ impl Guide {
             }
         }
         let again = read_again(&plan);
+        let (copies, buffers) = (plan.program().copies.len(), plan.program().buffers.len());
+        // Most plans have nothing encoded.
+        let encodes =
+            plan.program().buffers.iter().any(|buffer| matches!(buffer.content, Content::Encoded(..)));
         Guide {
             plan,
             step: 0,
@@ -41,6 +48,8 @@ impl Guide {
             records: vec![NONE; ops],
             tensors: vec![(NONE, 0); values],
             holder,
+            copies: vec![NONE; copies],
+            encoded: vec![NONE; if encodes { buffers } else { 0 }],
             again,
             values: Vec::new(),
             live: Vec::new(),
@@ -71,6 +80,29 @@ impl Guide {
             self.values.resize(at + 1, NONE);
         }
         self.values[at] = value.0;
+    }
+
+    /// `buffer` holds `value`, unless another does already: the engine does not keep two.
+    pub(crate) fn hold(&mut self, value: ValueId, buffer: BufferId) {
+        let holder = &mut self.holder[value.index()];
+        if *holder == NONE {
+            *holder = buffer.0;
+        }
+    }
+
+    /// `compute` runs: its outputs are held, and what it takes over is not any more.
+    pub(crate) fn hold_written(&mut self, compute: &Compute) {
+        let plan = self.plan.clone();
+        let buffers = plan.program().writes(compute);
+        for (&buffer, &value) in buffers.iter().zip(plan.graph().op(compute.op).writes) {
+            self.hold(value, buffer);
+        }
+        let over = buffers.iter().filter_map(|buffer| plan.program().buffers[buffer.index()].over);
+        for over in over {
+            if let Content::Value(value) = plan.program().buffers[over.index()].content {
+                self.holder[value.index()] = NONE;
+            }
+        }
     }
 
     /// Whether a step to come runs something again that reads the tensor of this number and serial number.

@@ -1,6 +1,8 @@
 //! What the engine needs from whoever owns the device, and a host without a device.
 
-use memfit_ir::{Bytes, Nanos};
+use std::collections::BTreeMap;
+
+use memfit_ir::{Bytes, Form, Nanos, Store, Tier};
 
 /// A byte range of the arena. Without addresses (allocator `ideal`) the offset is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,34 +86,96 @@ pub trait Host {
         None
     }
 
-    /// Copies a block to host memory and returns a name for the copy; `None` if there is no such memory.
-    fn copy_out(&mut self, _block: Block) -> Option<u64> {
-        None
-    }
-
-    /// Copies back what [`Host::copy_out`] named, and forgets the copy.
+    /// Begins to make `form` of what is in `from`, and names the copy. Until [`Host::wait`] has returned nobody writes to
+    /// the bytes that it is made from, or releases them. A copy in device memory is made at once.
     ///
     /// # Errors
     ///
-    /// If there is no such copy.
-    fn copy_in(&mut self, copy: u64, _block: Block) -> Result<(), HostError> {
+    /// If there is no memory for it, or the device failed. Then there is no copy.
+    fn store(&mut self, _from: Source, _form: Form) -> Result<u64, HostError> {
+        Err(HostError("there is no memory for copies".to_owned()))
+    }
+
+    /// Begins to fill `to`, which has been allocated, from a copy; the copy stays. The bytes are there when
+    /// [`Host::wait`] has returned. From a copy in device memory it is done at once.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such copy, or it can't be read.
+    fn load(&mut self, copy: u64, _to: Block) -> Result<(), HostError> {
         Err(HostError(format!("there is no copy `{copy}`")))
     }
+
+    /// Waits until what is under way with a copy is done.
+    ///
+    /// # Errors
+    ///
+    /// If that failed: the copy, or what was to be filled from it, is worth nothing.
+    fn wait(&mut self, _copy: u64) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    /// Forgets a copy, with which nothing is under way.
+    fn discard(&mut self, _copy: u64) {}
 }
 
-/// A host without a device: an op takes the time that its call expects, on a virtual clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a copy is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A storage.
+    Block(Block),
+    /// An encoded copy, which stays encoded: only where it is changes.
+    Copy(u64),
+}
+
+/// A host without a device: an op takes the time that its call expects, on a virtual clock; a transfer takes what its link
+/// does, one after the other in each direction, beside the ops.
+#[derive(Clone, Debug, PartialEq)]
 pub struct VirtualHost {
     clock: Nanos,
     /// Whether `Seeded` ops may be repeated.
     pub replays_random: bool,
     drawn: u64,
+    tiers: [Option<Store>; Tier::ALL.len()],
+    /// By tier: when the queue to it and the one from it are done.
+    queues: [[u64; 2]; Tier::ALL.len()],
+    /// By copy: its bytes and tier, and when what is under way with it is done. Without a tier it is in device memory.
+    copies: BTreeMap<u64, (Bytes, Option<Tier>, u64)>,
+    copied: u64,
 }
 
 impl Default for VirtualHost {
     /// The clock starts at 1 ns, as that of DTR's simulator.
     fn default() -> Self {
-        VirtualHost { clock: Nanos(1), replays_random: true, drawn: 0 }
+        VirtualHost::with_tiers([None; Tier::ALL.len()])
+    }
+}
+
+impl VirtualHost {
+    /// One with memory for copies in other tiers.
+    #[must_use]
+    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()]) -> VirtualHost {
+        VirtualHost {
+            clock: Nanos(1),
+            replays_random: true,
+            drawn: 0,
+            tiers,
+            queues: [[0; 2]; Tier::ALL.len()],
+            copies: BTreeMap::new(),
+            copied: 0,
+        }
+    }
+
+    /// When a transfer of `size` is done that joins the queue now.
+    fn transfer(&mut self, tier: Tier, direction: usize, size: Bytes) -> Result<u64, HostError> {
+        let missing = || HostError(format!("there is no {} for copies", tier.name()));
+        let link = self.tiers[tier.index()].ok_or_else(missing)?.link;
+        let rate = if direction == 0 { link.out_bandwidth } else { link.in_bandwidth };
+        let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
+        let time = link.latency + Nanos::from_secs_f64(size.0 as f64 / rate);
+        let queue = &mut self.queues[tier.index()][direction];
+        *queue = (*queue).max(self.clock.0).saturating_add(time.0);
+        Ok(*queue)
     }
 }
 
@@ -128,6 +192,51 @@ impl Host for VirtualHost {
     fn generator(&mut self) -> Option<u64> {
         self.drawn += 1;
         self.replays_random.then_some(self.drawn)
+    }
+
+    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+        let lost = |copy| HostError(format!("there is no copy `{copy}`"));
+        let (size, before) = match from {
+            Source::Block(block) => (block.size, None),
+            Source::Copy(copy) => {
+                let (size, tier, _) = *self.copies.get(&copy).ok_or_else(|| lost(copy))?;
+                (size, tier)
+            }
+        };
+        let (size, tier) = match form {
+            Form::Tier(tier) | Form::EncodedOn(tier, _) => (size, Some(tier)),
+            Form::Encoded(codec) if matches!(from, Source::Block(_)) => (codec.bound(size), None),
+            Form::Encoded(_) => (size, None),
+        };
+        let done = match (tier, before) {
+            (Some(tier), _) => self.transfer(tier, 0, size)?,
+            (None, Some(from)) => self.transfer(from, 1, size)?,
+            (None, None) => self.clock.0,
+        };
+        self.copied += 1;
+        self.copies.insert(self.copied, (size, tier, done));
+        Ok(self.copied)
+    }
+
+    fn load(&mut self, copy: u64, _to: Block) -> Result<(), HostError> {
+        let lost = || HostError(format!("there is no copy `{copy}`"));
+        let (size, tier, done) = *self.copies.get(&copy).ok_or_else(lost)?;
+        let done = match tier {
+            Some(tier) => self.transfer(tier, 1, size)?,
+            None => done,
+        };
+        self.copies.insert(copy, (size, tier, done));
+        Ok(())
+    }
+
+    fn wait(&mut self, copy: u64) -> Result<(), HostError> {
+        let done = self.copies.get(&copy).map_or(0, |&(_, _, done)| done);
+        self.clock = Nanos(self.clock.0.max(done));
+        Ok(())
+    }
+
+    fn discard(&mut self, copy: u64) {
+        self.copies.remove(&copy);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Buffer, BufferId, Bytes, Content, Effect, Graph, GraphBuilder, GraphError, Layout, Limits, Nanos, OpId,
-    OpSpec, Place, Plan, Program, Reuse, Role, Step, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, CopyId, Effect, Form, Graph, GraphBuilder, GraphError, Layout, Nanos,
+    OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -54,10 +54,9 @@ impl Recorded {
                 let height = layout.places.iter().zip(&program.buffers);
                 let height = height.map(|(place, buffer)| place.offset + buffer.size).max();
                 let capacity = height.unwrap_or_default().max(settings.budget);
-                let limits = Limits { replays_random: true, ..Limits::arena(capacity, settings.align) };
-                StepPlan::judge(graph, &limits, program, layout.clone())
+                StepPlan::judge(graph, &settings.limits(capacity), program, layout.clone())
             }
-            None => StepPlan::judge_unplaced(graph, settings.align, program),
+            None => StepPlan::judge_unplaced(graph, settings, program),
         }
     }
 }
@@ -310,6 +309,89 @@ impl Log {
                 self.program.steps.push(Step::Free(BufferId(buffer)));
             }
         }
+    }
+
+    /// `form` of `storage` is being made, of `size` bytes, in device memory at `block` if it is there. What the copy is called
+    /// here, and the transfer if it is one.
+    pub(crate) fn store(
+        &mut self,
+        state: &State,
+        storage: u32,
+        form: Form,
+        size: Bytes,
+        block: Option<Block>,
+    ) -> (u32, u32) {
+        let root = state.tensor(state.storage(storage).root);
+        let from = BufferId(root.buffer);
+        match (form, block) {
+            (Form::Tier(tier), _) => {
+                let to = self.program.copy(Content::Value(ValueId(root.value)), size, tier);
+                (to.0, self.push(Step::Offload { from, to }))
+            }
+            (Form::Encoded(codec) | Form::EncodedOn(_, codec), block) => {
+                let offset = block.map_or(Bytes::ZERO, |block| block.offset);
+                let to = self.buffer(Content::Encoded(ValueId(root.value), codec), size, offset, None);
+                self.push(Step::Encode { from, to });
+                (to.0, NONE)
+            }
+        }
+    }
+
+    /// The encoded copy `from` of `value` moves: as [`Log::store`].
+    pub(crate) fn forward(
+        &mut self,
+        value: u32,
+        from: u32,
+        form: Form,
+        size: Bytes,
+        block: Option<Block>,
+    ) -> (u32, u32) {
+        match form {
+            Form::EncodedOn(tier, codec) => {
+                let to = self.program.copy(Content::Encoded(ValueId(value), codec), size, tier);
+                (to.0, self.push(Step::Offload { from: BufferId(from), to }))
+            }
+            Form::Encoded(codec) => {
+                let offset = block.map_or(Bytes::ZERO, |block| block.offset);
+                let to = self.buffer(Content::Encoded(ValueId(value), codec), size, offset, None);
+                (to.0, self.push(Step::Fetch { from: CopyId(from), to }))
+            }
+            Form::Tier(_) => (NONE, NONE),
+        }
+    }
+
+    /// `storage` is being filled from its copy `from`, which has this `form`. The transfer, if it is one.
+    pub(crate) fn load(&mut self, state: &mut State, storage: u32, form: Form, from: u32) -> u32 {
+        let this = state.storage(storage);
+        let (root, size, offset) = (this.root, Bytes(this.size), Bytes(this.offset));
+        let value = state.tensor(root).value;
+        let to = self.buffer(Content::Value(ValueId(value)), size, offset, None);
+        state.tensors[root as usize].buffer = to.0;
+        self.values[value as usize].holder = to.0;
+        if let Form::Tier(_) = form {
+            return self.push(Step::Fetch { from: CopyId(from), to });
+        }
+        self.push(Step::Decode { from: BufferId(from), to });
+        NONE
+    }
+
+    /// A transfer has been waited for.
+    pub(crate) fn wait(&mut self, transfer: u32) {
+        if transfer != NONE {
+            self.push(Step::Await(StepId(transfer)));
+        }
+    }
+
+    /// A copy is gone, which is in device memory or not.
+    pub(crate) fn discard(&mut self, copy: u32, here: bool) {
+        if copy != NONE {
+            self.push(if here { Step::Free(BufferId(copy)) } else { Step::Discard(CopyId(copy)) });
+        }
+    }
+
+    fn push(&mut self, step: Step) -> u32 {
+        self.program.steps.push(step);
+        next_index(self.program.steps.len() - 1)
     }
 
     /// The record, with the values `results` demanded; placed if there are addresses.

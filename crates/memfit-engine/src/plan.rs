@@ -6,6 +6,8 @@ use std::sync::Arc;
 use memfit_ir::{BufferId, Bytes, Compute, Graph, Layout, Limits, Place, Plan, Program, Step, text};
 use memfit_verify::{Rejected, Verified, verify};
 
+use crate::settings::Settings;
+
 /// A plan that the judge refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -63,10 +65,13 @@ impl StepPlan {
     /// # Errors
     ///
     /// The judge's reasons.
-    pub fn judge_unplaced(graph: Graph, align: Bytes, program: Program) -> Result<StepPlan, Box<Refusal>> {
-        let (layout, height) = side_by_side(&program, align);
-        let limits = Limits { replays_random: true, ..Limits::arena(height, align) };
-        StepPlan::judge(graph, &limits, program, layout)
+    pub fn judge_unplaced(
+        graph: Graph,
+        settings: &Settings,
+        program: Program,
+    ) -> Result<StepPlan, Box<Refusal>> {
+        let (layout, height) = side_by_side(&program, settings.align);
+        StepPlan::judge(graph, &settings.limits(height), program, layout)
     }
 
     /// The step: its ops in the order in which the host calls them.

@@ -1,6 +1,6 @@
 //! How an engine works, and what it has done.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Limits, Nanos, Store, Tier};
 
 use crate::allowance::Allowance;
 use crate::call::{Dealloc, Regeneration};
@@ -31,6 +31,9 @@ pub struct Settings {
     pub patience: Nanos,
     /// Whether the engine keeps a log, for [`crate::Engine::end_step`].
     pub log: bool,
+    /// Memory for copies beside the device's, by [`Tier::index`]: how much may be used, and the way there. Plans may store
+    /// there what they want to have back.
+    pub tiers: [Option<Store>; Tier::ALL.len()],
     /// What planning may take of the machine that plans, and what the log of a run may take.
     pub allowance: Allowance,
 }
@@ -51,6 +54,7 @@ impl Settings {
             cut: true,
             patience: Nanos(u64::MAX),
             log: false,
+            tiers: [None; Tier::ALL.len()],
             allowance: Allowance::default(),
         }
     }
@@ -65,6 +69,18 @@ impl Settings {
             regeneration: Regeneration::Nested,
             forget: false,
             ..Settings::new(budget)
+        }
+    }
+
+    /// What a plan must keep to that is placed in an arena of `capacity` bytes: hosts replay generators.
+    #[must_use]
+    pub fn limits(&self, capacity: Bytes) -> Limits {
+        let tier = |tier: Tier| self.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
+        Limits {
+            replays_random: true,
+            host: tier(Tier::Host),
+            disk: tier(Tier::Disk),
+            ..Limits::arena(capacity, self.align)
         }
     }
 }
@@ -92,4 +108,12 @@ pub struct Stats {
     pub fragmented: u64,
     /// Scores the policy computed.
     pub evaluations: u64,
+    /// Bytes that were copied to other tiers, and back.
+    pub stored: Bytes,
+    /// See `stored`.
+    pub loaded: Bytes,
+    /// Ns spent on codecs and on waiting for copies.
+    pub stall_ns: u64,
+    /// Most bytes of copies, by [`Tier::index`].
+    pub tier_peaks: [Bytes; Tier::ALL.len()],
 }

@@ -14,6 +14,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back; then nothing is forgotten.
     pub fn cut(&mut self) -> Result<(), Fault> {
         let held = self.restore_held()?;
+        self.discard_all();
         for &tensor in &held {
             let storage = self.state.storage_of(tensor);
             self.keep(storage);
@@ -36,6 +37,7 @@ impl<H: Host> Engine<'_, H> {
     /// Ends the log without a record, if there is one.
     pub(crate) fn end_log(&mut self) {
         self.log = None;
+        self.stores.forget_log();
     }
 
     /// Starts a log. What the program holds is brought back and becomes a source: the past is forgotten.
@@ -44,7 +46,7 @@ impl<H: Host> Engine<'_, H> {
     ///
     /// Any [`Fault`] while bringing back.
     pub fn begin_step(&mut self) -> Result<(), Fault> {
-        self.log = None;
+        self.end_log();
         self.cut()?;
         let mut log = Log::default();
         for tensor in 0..self.state.tensors.len() {
@@ -65,6 +67,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back; [`Fault::BadCall`] if there is no log.
     pub fn end_step(&mut self) -> Result<Recorded, Fault> {
         let held = self.restore_held()?;
+        self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
         let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
         log.end(results, self.allocator.addresses().is_some())

@@ -193,8 +193,12 @@ impl Planner for StepPlanner {
             return Ok(recorded.judged(settings)?);
         }
         let (layout, height) = placed(recorded, &recorded.program, settings)?;
-        let limits = Limits { replays_random: true, ..Limits::arena(height, settings.align) };
-        Ok(StepPlan::judge(recorded.graph.clone(), &limits, recorded.program.clone(), layout)?)
+        Ok(StepPlan::judge(
+            recorded.graph.clone(),
+            &settings.limits(height),
+            recorded.program.clone(),
+            layout,
+        )?)
     }
 }
 
@@ -280,10 +284,9 @@ fn tried_out(
         if height > settings.budget {
             return Ok(None);
         }
-        let limits = Limits { replays_random: true, ..Limits::arena(settings.budget, settings.align) };
-        StepPlan::judge(graph, &limits, program.clone(), layout)?
+        StepPlan::judge(graph, &settings.limits(settings.budget), program.clone(), layout)?
     } else {
-        StepPlan::judge_unplaced(graph, settings.align, program.clone())?
+        StepPlan::judge_unplaced(graph, settings, program.clone())?
     };
     let settings = Settings { allowance: settings.allowance.share(IN_HAND), ..settings.clone() };
     let ran = followed(&recorded.trace, settings, plan)?;

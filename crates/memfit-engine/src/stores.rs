@@ -1,0 +1,424 @@
+//! Copies of storages that wait elsewhere: in another tier, encoded, or both.
+//!
+//! A plan stores what it wants to have back without computing it again, lets the bytes go, and loads them before the next
+//! use. What is stored can be computed again in any case, so a copy that is lost costs time and nothing else; and whoever
+//! asks for what is stored, planned or not, gets it from the copy. A version of a storage never changes, so a copy of it
+//! is never stale; where somebody outside may write to the bytes, the copies of it go.
+//!
+//! A transfer may be under way while ops run. Until it has been waited for, the bytes that it reads stay, and what it
+//! brings back is not there yet.
+
+use std::collections::BTreeMap;
+
+use memfit_ir::{Bytes, Form, Nanos, Tier};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::engine::Engine;
+use crate::fault::Fault;
+use crate::host::{Block, Host, Source};
+use crate::state::NONE;
+
+/// A copy of a storage.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    storage: u32,
+    form: Form,
+    /// What the host calls it.
+    name: u64,
+    size: Bytes,
+    /// Its bytes in device memory, if that is where it is.
+    block: Option<Block>,
+    /// Its name in the log, a copy's or a buffer's, and the last transfer's step there.
+    logged: u32,
+    step: u32,
+    busy: Busy,
+    /// The transfer under way: its queue, and its number among all.
+    queue: Option<(Tier, bool)>,
+    issued: u64,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Idle,
+    /// The copy is being made.
+    Out,
+    /// The storage is being filled from it.
+    Into,
+}
+
+/// All copies, by number. A plan may name one that is gone, so numbers are not used again.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    rows: BTreeMap<u32, Row>,
+    next: u32,
+    /// Transfers so far.
+    issued: u64,
+    of: FxHashMap<u32, SmallVec<[u32; 1]>>,
+    /// By tier.
+    used: [Bytes; Tier::ALL.len()],
+}
+
+impl Stores {
+    fn add(&mut self, row: Row) -> u32 {
+        let at = self.next;
+        self.next = (at + 1) % NONE;
+        self.rows.insert(at, row);
+        self.of.entry(row.storage).or_default().push(at);
+        at
+    }
+
+    fn row(&self, at: u32) -> Option<Row> {
+        self.rows.get(&at).copied()
+    }
+
+    fn take(&mut self, at: u32) -> Option<Row> {
+        let row = self.rows.remove(&at)?;
+        if let Some(rows) = self.of.get_mut(&row.storage) {
+            rows.retain(|other| *other != at);
+            if rows.is_empty() {
+                self.of.remove(&row.storage);
+            }
+        }
+        Some(row)
+    }
+
+    /// Something is under way with the copy `at`, to a tier or from it.
+    fn begin(&mut self, at: u32, busy: Busy, queue: Option<(Tier, bool)>, step: u32) {
+        self.issued += 1;
+        if let Some(row) = self.rows.get_mut(&at) {
+            (row.busy, row.queue, row.step, row.issued) = (busy, queue, step, self.issued);
+        }
+    }
+
+    /// What was under way with the copy `at` is done.
+    fn end(&mut self, at: u32) {
+        if let Some(row) = self.rows.get_mut(&at) {
+            (row.busy, row.queue, row.step) = (Busy::Idle, None, NONE);
+        }
+    }
+
+    /// What is under way in `queue` and was issued before `issued`, in the order in which it was.
+    fn before(&self, queue: Option<(Tier, bool)>, issued: u64) -> Vec<u32> {
+        let before = |row: &Row| row.busy != Busy::Idle && row.queue == queue && row.issued < issued;
+        let rows = self.rows.iter().filter(|(_, row)| queue.is_some() && before(row));
+        let mut found: Vec<(u64, u32)> = rows.map(|(&at, row)| (row.issued, at)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// The copies of `storage`.
+    fn of(&self, storage: u32) -> SmallVec<[u32; 1]> {
+        self.of.get(&storage).cloned().unwrap_or_default()
+    }
+
+    /// The log is over: names in it mean nothing any more.
+    pub(crate) fn forget_log(&mut self) {
+        for row in self.rows.values_mut() {
+            (row.logged, row.step) = (NONE, NONE);
+        }
+    }
+
+    /// Whether there is a copy of `storage`. Costs next to nothing where there are none at all.
+    pub(crate) fn has(&self, storage: u32) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&storage)
+    }
+}
+
+/// The tier that a form is in, if it's not device memory.
+fn tier(form: Form) -> Option<Tier> {
+    match form {
+        Form::Tier(tier) | Form::EncodedOn(tier, _) => Some(tier),
+        Form::Encoded(_) => None,
+    }
+}
+
+impl<H: Host> Engine<'_, H> {
+    /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
+    /// `None` if that can't be done: it may not go, or there is no room for the copy.
+    pub(crate) fn store(
+        &mut self,
+        storage: u32,
+        form: Form,
+        at: Option<Bytes>,
+    ) -> Result<Option<u32>, Fault> {
+        let this = self.state.storage(storage);
+        let root = self.state.tensor(this.root);
+        if !this.evictable || !root.defined || this.size == 0 {
+            return Ok(None);
+        }
+        let block = self.block(storage);
+        // What is read must not be evicted while room is made for its encoded form.
+        self.lock(storage);
+        let made = self.make(storage, (Source::Block(block), None), form, at);
+        self.unlock(storage);
+        let Some(row) = made? else { return Ok(None) };
+        if let Some(log) = &mut self.log
+            && let Some(row) = self.stores.rows.get_mut(&row)
+        {
+            (row.logged, row.step) = log.store(&self.state, storage, form, row.size, row.block);
+        }
+        Ok(Some(row))
+    }
+
+    /// Begins to move the encoded copy `from` to `tier`, or with none back into device memory.
+    pub(crate) fn forward(
+        &mut self,
+        from: u32,
+        to: Option<Tier>,
+        at: Option<Bytes>,
+    ) -> Result<Option<u32>, Fault> {
+        self.wait(from)?;
+        let Some(source) = self.stores.row(from) else { return Ok(None) };
+        let codec = match source.form {
+            Form::Encoded(codec) | Form::EncodedOn(_, codec) => codec,
+            Form::Tier(_) => return Ok(None),
+        };
+        let form = to.map_or(Form::Encoded(codec), |tier| Form::EncodedOn(tier, codec));
+        let copy = (Source::Copy(source.name), Some(source.form));
+        let Some(row) = self.make(source.storage, copy, form, at)? else { return Ok(None) };
+        if let Some(log) = &mut self.log
+            && let Some(row) = self.stores.rows.get_mut(&row)
+        {
+            let value = self.state.tensor(self.state.storage(source.storage).root).value;
+            (row.logged, row.step) = log.forward(value, source.logged, form, row.size, row.block);
+        }
+        Ok(Some(row))
+    }
+
+    /// `source` is the form of what is copied, if that is a copy.
+    fn make(
+        &mut self,
+        storage: u32,
+        (from, source): (Source, Option<Form>),
+        form: Form,
+        at: Option<Bytes>,
+    ) -> Result<Option<u32>, Fault> {
+        let plain = Bytes(self.state.storage(storage).size);
+        let size = match form {
+            Form::Tier(_) => plain,
+            Form::Encoded(codec) | Form::EncodedOn(_, codec) => codec.bound(plain),
+        };
+        let mut block = None;
+        if let Some(tier) = tier(form) {
+            let capacity = self.settings.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
+            if self.stores.used[tier.index()] + size > capacity {
+                return Ok(None);
+            }
+        } else {
+            let offset = match self.room_near(at, size.0) {
+                Ok(offset) => Bytes(offset),
+                Err(Fault::NoRoom(_)) => return Ok(None),
+                Err(fault) => return Err(fault),
+            };
+            let taken = Block { storage: NONE, offset, size };
+            self.host.allocate(taken);
+            block = Some(taken);
+        }
+        let before = self.host.clock();
+        let stored = self.host.store(from, form);
+        self.stalled(before);
+        let Ok(name) = stored else {
+            if let Some(block) = block {
+                self.free(block);
+            }
+            return Ok(None);
+        };
+        if let Some(tier) = tier(form) {
+            let used = &mut self.stores.used[tier.index()];
+            *used += size;
+            let peak = &mut self.stats.tier_peaks[tier.index()];
+            *peak = (*peak).max(*used);
+            self.stats.stored += size;
+        }
+        // An encoded copy is made in device memory at once.
+        let at_once = block.is_some() && matches!(from, Source::Block(_));
+        let busy = if at_once { Busy::Idle } else { Busy::Out };
+        let row =
+            Row { storage, form, name, size, block, logged: NONE, step: NONE, busy, queue: None, issued: 0 };
+        let at = self.stores.add(row);
+        if busy == Busy::Out {
+            let from = match from {
+                Source::Copy(_) => source.and_then(tier).map(|tier| (tier, false)),
+                Source::Block(_) => None,
+            };
+            let queue = tier(form).map(|tier| (tier, true)).or(from);
+            self.stores.begin(at, busy, queue, NONE);
+        }
+        Ok(Some(at))
+    }
+
+    /// Begins to bring the storage back from its copy `at`, into `place` if there is room. It is there when that has been
+    /// waited for. False if it can't be done.
+    pub(crate) fn load(&mut self, at: u32, place: Option<Bytes>) -> Result<bool, Fault> {
+        self.wait(at)?;
+        let Some(row) = self.stores.row(at) else { return Ok(false) };
+        let storage = row.storage;
+        if self.state.storage(storage).resident {
+            return Ok(true);
+        }
+        if let Form::EncodedOn(..) = row.form {
+            // It is decoded in device memory.
+            let Some(near) = self.forward(at, None, None)? else { return Ok(false) };
+            let loaded = self.load(near, place)?;
+            self.discard(near);
+            return Ok(loaded);
+        }
+        let size = self.state.storage(storage).size;
+        let offset = self.room_near(place, size)?;
+        let block = Block { storage, offset: Bytes(offset), size: Bytes(size) };
+        self.host.allocate(block);
+        let before = self.host.clock();
+        let loaded = self.host.load(row.name, block);
+        self.stalled(before);
+        if loaded.is_err() {
+            self.free(block);
+            return Ok(false);
+        }
+        self.stats.loaded += row.size;
+        let this = &mut self.state.storages[storage as usize];
+        (this.resident, this.offset) = (true, offset);
+        self.lock(storage);
+        let step = match &mut self.log {
+            Some(log) => log.load(&mut self.state, storage, row.form, row.logged),
+            None => NONE,
+        };
+        self.stores.begin(at, Busy::Into, tier(row.form).map(|tier| (tier, false)), step);
+        if row.block.is_some() {
+            self.wait(at)?;
+        }
+        Ok(true)
+    }
+
+    /// Waits until what is under way with the copy `at` is done, and what was begun before it in the same direction.
+    pub(crate) fn wait(&mut self, at: u32) -> Result<(), Fault> {
+        let Some(row) = self.stores.row(at).filter(|row| row.busy != Busy::Idle) else { return Ok(()) };
+        self.wait_before(row.queue, row.issued)?;
+        self.wait_for(at)
+    }
+
+    /// Waits until all is done that is under way to a tier, or from it.
+    pub(crate) fn wait_queue(&mut self, tier: Tier, out: bool) -> Result<(), Fault> {
+        self.wait_before(Some((tier, out)), u64::MAX)
+    }
+
+    fn wait_before(&mut self, queue: Option<(Tier, bool)>, issued: u64) -> Result<(), Fault> {
+        for at in self.stores.before(queue, issued) {
+            self.wait_for(at)?;
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, at: u32) -> Result<(), Fault> {
+        let Some(row) = self.stores.row(at).filter(|row| row.busy != Busy::Idle) else { return Ok(()) };
+        let before = self.host.clock();
+        let waited = self.host.wait(row.name);
+        self.stalled(before);
+        self.stores.end(at);
+        if let Some(log) = &mut self.log {
+            log.wait(row.step);
+        }
+        if row.busy == Busy::Into {
+            if waited.is_ok() {
+                let root = self.state.storage(row.storage).root;
+                self.state.tensors[root as usize].defined = true;
+                self.evictor.computed(&self.state, row.storage);
+            }
+            self.unlock(row.storage);
+            if waited.is_err() {
+                // What did not come back is computed again.
+                self.evict(row.storage);
+            }
+        }
+        if waited.is_err() {
+            self.discard(at);
+        }
+        Ok(())
+    }
+
+    /// The copy `at` is not needed any more.
+    pub(crate) fn discard(&mut self, at: u32) {
+        // An error would say that the copy is no good, which is all the same now.
+        let _ = self.wait(at);
+        let Some(row) = self.stores.take(at) else { return };
+        self.host.discard(row.name);
+        if let Some(tier) = tier(row.form) {
+            let used = &mut self.stores.used[tier.index()];
+            *used = used.saturating_sub(row.size);
+        }
+        if let Some(log) = &mut self.log {
+            log.discard(row.logged, row.block.is_some());
+        }
+        if let Some(block) = row.block {
+            self.free(block);
+        }
+    }
+
+    /// Brings `tensor` back from a copy of its storage, if there is one and the bytes are not there. True if it is there
+    /// now; a view is not, before its op has run again.
+    pub(crate) fn bring_back(&mut self, tensor: u32) -> Result<bool, Fault> {
+        let storage = self.state.storage_of(tensor);
+        let Some(at) = self.stores.of(storage).into_iter().min_by_key(|&at| self.is_far(at)) else {
+            return Ok(false);
+        };
+        if !self.load(at, None)? {
+            self.discard(at);
+            return Ok(false);
+        }
+        for at in self.stores.of(storage) {
+            self.wait(at)?;
+        }
+        if self.guide.is_none() {
+            self.discard_all_of(storage);
+        }
+        Ok(self.state.tensor(tensor).defined)
+    }
+
+    /// What is nearer comes sooner: what is under way, what is in device memory, the host, the disk.
+    fn is_far(&self, at: u32) -> (bool, usize) {
+        let Some(row) = self.stores.row(at) else { return (true, usize::MAX) };
+        (row.busy != Busy::Into, tier(row.form).map_or(0, |tier| 1 + tier.index()))
+    }
+
+    /// Before the bytes of `storage` go or are written to: what reads them is done.
+    pub(crate) fn finish(&mut self, storage: u32) {
+        if self.stores.has(storage) {
+            for at in self.stores.of(storage) {
+                let _ = self.wait(at); // Then there is no copy, which costs time and nothing else.
+            }
+        }
+    }
+
+    /// The copies of `storage` go.
+    pub(crate) fn discard_all_of(&mut self, storage: u32) {
+        if self.stores.has(storage) {
+            for at in self.stores.of(storage) {
+                self.discard(at);
+            }
+        }
+    }
+
+    /// All copies go of what is there without them.
+    pub(crate) fn discard_spare(&mut self) {
+        let there = |row: &Row| self.state.storage(row.storage).resident;
+        let spare = self.stores.rows.iter().filter(|(_, row)| there(row)).map(|(&at, _)| at);
+        for at in spare.collect::<Vec<u32>>() {
+            self.discard(at);
+        }
+    }
+
+    /// All copies go.
+    pub(crate) fn discard_all(&mut self) {
+        while let Some((&at, _)) = self.stores.rows.first_key_value() {
+            self.discard(at);
+        }
+    }
+
+    /// What the host took since `before` was spent on transfers and codecs.
+    fn stalled(&mut self, before: Nanos) {
+        let now = self.host.clock();
+        self.stats.stall_ns += now.0.saturating_sub(before.0);
+        self.state.now = now.0;
+    }
+}

@@ -1,0 +1,225 @@
+//! Plans that store, encode and load are followed to the same numbers, and what was done passes the judge on real bytes.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::numbers::Numbers;
+use memfit_engine::replay::{Event, Trace, drive, followed, recorded};
+use memfit_engine::{Engine, Fault, Recorded, Settings, StepPlan, TensorId};
+use memfit_ir::{
+    Action, Bytes, Codec, Effect, Form, Graph, InPlace, Link, Nanos, OpId, Schedule, Step, Store, Tier,
+    ValueId,
+};
+use memfit_testkit::bytes::{Truth, check};
+use memfit_testkit::{Rng, graph};
+use memfit_verify::verify;
+
+const ALIGN: Bytes = Bytes(4);
+const FORMS: [Form; 4] = [
+    Form::Tier(Tier::Host),
+    Form::Tier(Tier::Disk),
+    Form::Encoded(Codec::Zvc),
+    Form::EncodedOn(Tier::Host, Codec::Zvc),
+];
+
+fn settings(budget: Bytes, tier: Bytes) -> Settings {
+    let link = Link { out_bandwidth: 1e9, in_bandwidth: 2e9, duplex_cap: f64::INFINITY, latency: Nanos(2) };
+    let tiers = [Some(Store { capacity: tier, link }); 2];
+    Settings { align: ALIGN, tiers, log: true, ..Settings::new(budget) }
+}
+
+/// What may be stored, with the places of the runs that use it, in the order of the ops.
+fn stays(graph: &Graph) -> Vec<(ValueId, Vec<usize>)> {
+    let mut stays = Vec::new();
+    for value in graph.value_ids() {
+        let this = graph.value(value);
+        let Some(maker) = this.producer else { continue };
+        let op = graph.op(maker);
+        let simple = op.effect == Effect::Pure && op.reuses.is_empty() && this.size > Bytes::ZERO;
+        let mut uses = vec![maker.index()];
+        uses.extend(this.readers.iter().map(|reader| reader.index()));
+        uses.dedup();
+        if simple && uses.windows(2).any(|pair| pair[1] - pair[0] > 1) {
+            stays.push((value, uses));
+        }
+    }
+    stays
+}
+
+/// The step in its own order, in which some values are stored after a use and loaded before the next.
+fn schedule(graph: &Graph, rng: &mut Rng) -> Option<Schedule> {
+    // By the run that they stand before.
+    let mut extra: Vec<Vec<Action>> = vec![Vec::new(); graph.op_count() + 1];
+    let mut any = false;
+    for (value, uses) in stays(graph) {
+        for pair in uses.windows(2) {
+            let (from, to) = (pair[0] + 1, pair[1]);
+            if to <= from || rng.chance(50) {
+                continue;
+            }
+            let form = FORMS[rng.below(FORMS.len())];
+            let gone = from + rng.below(to - from);
+            let back = gone + 1 + rng.below(to - gone);
+            extra[from].push(Action::Store(value, form));
+            extra[gone].push(Action::Release(value, None));
+            extra[back.min(to)].push(Action::Load(value, form));
+            any = true;
+        }
+    }
+    let mut actions = Vec::new();
+    for (at, extra) in extra.iter_mut().enumerate() {
+        // Stores stand before releases, and those before loads.
+        let rank = |action: &Action| match action {
+            Action::Store(..) => 0,
+            Action::Release(..) => 1,
+            _ => 2,
+        };
+        extra.sort_by_key(rank);
+        actions.append(extra);
+        if at < graph.op_count() {
+            actions.push(Action::Run { op: OpId::at(at), algorithm: 0 });
+        }
+    }
+    any.then_some(Schedule { actions })
+}
+
+fn judge(recorded: &Recorded, settings: &Settings, what: &str) {
+    let plan = recorded.plan().expect("the allocator has addresses");
+    let limits = settings.limits(settings.budget);
+    let truth = Truth::of(&recorded.graph);
+    if let Err(fault) = check(&truth, &recorded.graph, &limits, &plan) {
+        panic!(
+            "{what}: wrong bytes: {fault:?}\n{}",
+            memfit_ir::text::print(Some(&limits), Some(&recorded.graph), Some(&plan))
+        );
+    }
+    if let Err(rejected) = verify(&recorded.graph, &limits, plan) {
+        panic!("{what}: {rejected}");
+    }
+}
+
+/// The numbers that are held at the end; whether the plan was followed; what was moved.
+fn run(
+    trace: &Trace,
+    settings: &Settings,
+    plan: Option<StepPlan>,
+    loses: Option<u64>,
+    what: &str,
+) -> Result<(Vec<u64>, bool, [usize; 3]), Fault> {
+    let mut engine = Engine::new(Numbers { loses, ..Numbers::default() }, settings.clone())?;
+    if let Some(plan) = plan {
+        engine.follow(plan);
+    }
+    drive(&mut engine, trace)?;
+    let held: Vec<TensorId> = engine.held();
+    let numbers = held.iter().map(|&tensor| {
+        let block = engine.get(tensor)?;
+        Ok(if block.size > Bytes::ZERO { engine.host.held[&block.offset.0] } else { 0 })
+    });
+    let mut numbers = numbers.collect::<Result<Vec<u64>, Fault>>()?;
+    // Tensors are numbered as they come, and not alike in two runs.
+    numbers.sort_unstable();
+    let recorded = engine.end_step()?;
+    judge(&recorded, settings, what);
+    assert!(engine.stats().peak <= settings.budget, "{what}");
+    assert!(
+        engine.stats().tier_peaks.iter().all(|&peak| peak <= settings.tiers[0].unwrap().capacity),
+        "{what}"
+    );
+    assert!(engine.host.copies.is_empty(), "{what}: copies are left behind");
+    Ok((numbers, engine.is_guided(), engine.host.moved))
+}
+
+#[test]
+fn plans_with_copies_are_followed_and_keep_every_number() {
+    let (mut plans, mut kept, mut moved, mut left) = (0, 0, [0; 3], 0);
+    let (mut made, mut asked) = (0, 0);
+    for seed in 0..3000 {
+        let graph = graph(seed);
+        let trace = Trace::of_graph(&graph, |op| Nanos(1 + u64::from(op.0) * 7 % 13));
+        let all = recorded(&trace).unwrap();
+        let rng = &mut Rng::new(!seed);
+        let Some(schedule) = schedule(&all.graph, rng) else { continue };
+        let what = format!("seed {seed}");
+        let program =
+            schedule.program(&all.graph, InPlace::Must).unwrap_or_else(|fault| panic!("{what}: {fault}"));
+        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
+        let plan = StepPlan::judge_unplaced(all.graph.clone(), &roomy, program)
+            .unwrap_or_else(|refusal| panic!("{what}: {refusal}\n{}", refusal.replay));
+        plans += 1;
+        let (plain, _, _) = run(&trace, &roomy, None, None, &what).unwrap();
+        let (numbers, guided, count) = run(&trace, &roomy, Some(plan.clone()), None, &what).unwrap();
+        assert_eq!(numbers, plain, "{what}");
+        kept += usize::from(guided);
+        for (sum, count) in moved.iter_mut().zip(count) {
+            *sum += count;
+        }
+        // In virtual time what is done is the plan, step by step.
+        let followed = followed(&trace, roomy.clone(), plan.clone()).unwrap();
+        assert_eq!(followed.is_some(), guided, "{what}");
+        if let Some((recorded, stats)) = followed {
+            let transfers = |steps: &[Step]| {
+                steps.iter().filter(|step| matches!(step, Step::Offload { .. } | Step::Encode { .. })).count()
+            };
+            let (done, planned) = (transfers(&recorded.program.steps), transfers(&plan.program().steps));
+            assert!(done <= planned, "{what}");
+            (made, asked) = (made + done, asked + planned);
+            judge(&recorded, &roomy, &what);
+            assert_eq!(stats.recomputes, 0, "{what}");
+        }
+        // Copies that fail cost time, not numbers; and so does a tier that is too small, and a budget.
+        for loses in [2, 3, 7] {
+            let (numbers, guided, _) = run(&trace, &roomy, Some(plan.clone()), Some(loses), &what).unwrap();
+            assert_eq!(numbers, plain, "{what}: every {loses}. copy is lost");
+            left += usize::from(!guided);
+        }
+        let narrow = settings(roomy.budget, Bytes(64));
+        assert_eq!(run(&trace, &narrow, Some(plan.clone()), None, &what).unwrap().0, plain, "{what}");
+        let tight = settings(Bytes(trace.base().peak.0 * 5 / 4).round_up(ALIGN), Bytes(1 << 20));
+        match run(&trace, &tight, Some(plan), None, &what) {
+            Ok((numbers, _, _)) => assert_eq!(numbers, plain, "{what}: tight"),
+            Err(Fault::NoRoom(_)) => {}
+            Err(fault) => panic!("{what}: {fault}"),
+        }
+    }
+    println!("{plans} plans, {kept} followed to their end, {left} left for a copy that was lost");
+    println!("{made} of {asked} copies made where nothing is lost; {moved:?} made, loaded, forgotten");
+    // What can't be computed again is not stored, and it stays.
+    assert!(plans > 1000 && kept * 10 > plans * 9 && made * 2 > asked && left > 100);
+    assert!(moved.iter().all(|&count| count > 1000));
+}
+
+#[test]
+fn a_step_that_is_another_leaves_the_plan_with_all_it_stored() {
+    let mut checked = 0;
+    for seed in 0..600 {
+        let graph = graph(seed);
+        let trace = Trace::of_graph(&graph, |_| Nanos(5));
+        let all = recorded(&trace).unwrap();
+        let Some(schedule) = schedule(&all.graph, &mut Rng::new(seed)) else { continue };
+        let what = format!("seed {seed}");
+        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
+        let program = schedule.program(&all.graph, InPlace::Must).unwrap();
+        let plan = StepPlan::judge_unplaced(all.graph, &roomy, program).unwrap();
+        // From some call on, ops are of another kind.
+        let mut other = trace.clone();
+        other.kinds.push("other".to_owned());
+        let calls = other.events.iter().filter(|event| matches!(event, Event::Call { .. })).count();
+        let mut left = calls / 2;
+        let number = other.kinds.len() - 1;
+        for event in &mut other.events {
+            if let Event::Call { kind, .. } = event {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    *kind = number;
+                }
+            }
+        }
+        let (plain, _, _) = run(&other, &roomy, None, None, &what).unwrap();
+        let (numbers, guided, _) = run(&other, &roomy, Some(plan), None, &what).unwrap();
+        assert_eq!(numbers, plain, "{what}");
+        assert!(!guided || calls < 2, "{what}");
+        checked += 1;
+    }
+    assert!(checked > 200, "{checked}");
+}
