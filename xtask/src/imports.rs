@@ -16,7 +16,7 @@ const CRATES: [&str; 5] = [
 ];
 
 /// Folders of strategies, with the files in them that all of the folder may stand on.
-const FAMILIES: [(&str, &[&str]); 3] = [
+const FAMILIES: [(&str, &[&str]); 4] = [
     (
         "crates/memfit-plan/src/order/",
         &[
@@ -39,6 +39,7 @@ const FAMILIES: [(&str, &[&str]); 3] = [
             "search",
         ],
     ),
+    ("crates/memfit-plan/src/schedule/offload/", &["gaps", "windows"]),
     (
         "crates/memfit-plan/src/place/",
         &[

@@ -73,8 +73,8 @@ pub(crate) struct MeansArgs {
     /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file
     #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
     pub(crate) device: String,
-    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME` or `place:NAME`; may be given
-    /// several times. `budget:live` bounds live bytes instead of the arena, for hosts that choose addresses
+    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME` or `place:NAME`; may be
+    /// given several times. `budget:live` bounds live bytes instead of the arena, for hosts that choose addresses
     /// themselves
     #[arg(long, value_name = "FAMILY:NAME")]
     pub(crate) strategy: Vec<String>,
@@ -87,6 +87,13 @@ pub(crate) struct MeansArgs {
     /// Run every op once, even if the step then does not fit
     #[arg(long)]
     pub(crate) no_recompute: bool,
+    /// Move values to this much host memory and back where that is faster than to run ops again [default with `offload:NAME`:
+    /// what the device file says]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) host_budget: Option<Bytes>,
+    /// Move nothing, whatever else is said
+    #[arg(long, conflicts_with = "host_budget")]
+    pub(crate) no_offload: bool,
     /// Random ops may run again: the host replays the state of their generator [default: as the graph says]
     #[arg(long, conflicts_with = "no_replay_random")]
     pub(crate) replay_random: bool,

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::alloc::{self, Allocator};
 use crate::call::{Call, Output, TensorId};
+use crate::copies::Stores;
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::guide::Guide;
@@ -17,7 +18,6 @@ use crate::released::Past;
 use crate::scratch::Scratch;
 pub use crate::settings::{Settings, Stats};
 use crate::state::{NONE, Record, State, next_index};
-use crate::stores::Stores;
 
 /// The online runtime over a host.
 pub struct Engine<'a, H: Host> {

@@ -36,6 +36,7 @@ mod allowance;
 mod budget;
 mod by_hand;
 mod call;
+mod copies;
 mod engine;
 pub mod evict;
 mod fault;

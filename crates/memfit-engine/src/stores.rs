@@ -8,131 +8,13 @@
 //! A transfer may be under way while ops run. Until it has been waited for, the bytes that it reads stay, and what it
 //! brings back is not there yet.
 
-use std::collections::BTreeMap;
-
 use memfit_ir::{Bytes, Form, Nanos, Tier};
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
+use crate::copies::{Busy, Row, tier};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Source};
 use crate::state::NONE;
-
-/// A copy of a storage.
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    storage: u32,
-    form: Form,
-    /// What the host calls it.
-    name: u64,
-    size: Bytes,
-    /// Its bytes in device memory, if that is where it is.
-    block: Option<Block>,
-    /// Its name in the log, a copy's or a buffer's, and the last transfer's step there.
-    logged: u32,
-    step: u32,
-    busy: Busy,
-    /// The transfer under way: its queue, and its number among all.
-    queue: Option<(Tier, bool)>,
-    issued: u64,
-}
-
-/// What is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Busy {
-    Idle,
-    /// The copy is being made.
-    Out,
-    /// The storage is being filled from it.
-    Into,
-}
-
-/// All copies, by number. A plan may name one that is gone, so numbers are not used again.
-#[derive(Debug, Default)]
-pub(crate) struct Stores {
-    rows: BTreeMap<u32, Row>,
-    next: u32,
-    /// Transfers so far.
-    issued: u64,
-    of: FxHashMap<u32, SmallVec<[u32; 1]>>,
-    /// By tier.
-    used: [Bytes; Tier::ALL.len()],
-}
-
-impl Stores {
-    fn add(&mut self, row: Row) -> u32 {
-        let at = self.next;
-        self.next = (at + 1) % NONE;
-        self.rows.insert(at, row);
-        self.of.entry(row.storage).or_default().push(at);
-        at
-    }
-
-    fn row(&self, at: u32) -> Option<Row> {
-        self.rows.get(&at).copied()
-    }
-
-    fn take(&mut self, at: u32) -> Option<Row> {
-        let row = self.rows.remove(&at)?;
-        if let Some(rows) = self.of.get_mut(&row.storage) {
-            rows.retain(|other| *other != at);
-            if rows.is_empty() {
-                self.of.remove(&row.storage);
-            }
-        }
-        Some(row)
-    }
-
-    /// Something is under way with the copy `at`, to a tier or from it.
-    fn begin(&mut self, at: u32, busy: Busy, queue: Option<(Tier, bool)>, step: u32) {
-        self.issued += 1;
-        if let Some(row) = self.rows.get_mut(&at) {
-            (row.busy, row.queue, row.step, row.issued) = (busy, queue, step, self.issued);
-        }
-    }
-
-    /// What was under way with the copy `at` is done.
-    fn end(&mut self, at: u32) {
-        if let Some(row) = self.rows.get_mut(&at) {
-            (row.busy, row.queue, row.step) = (Busy::Idle, None, NONE);
-        }
-    }
-
-    /// What is under way in `queue` and was issued before `issued`, in the order in which it was.
-    fn before(&self, queue: Option<(Tier, bool)>, issued: u64) -> Vec<u32> {
-        let before = |row: &Row| row.busy != Busy::Idle && row.queue == queue && row.issued < issued;
-        let rows = self.rows.iter().filter(|(_, row)| queue.is_some() && before(row));
-        let mut found: Vec<(u64, u32)> = rows.map(|(&at, row)| (row.issued, at)).collect();
-        found.sort_unstable();
-        found.into_iter().map(|(_, at)| at).collect()
-    }
-
-    /// The copies of `storage`.
-    fn of(&self, storage: u32) -> SmallVec<[u32; 1]> {
-        self.of.get(&storage).cloned().unwrap_or_default()
-    }
-
-    /// The log is over: names in it mean nothing any more.
-    pub(crate) fn forget_log(&mut self) {
-        for row in self.rows.values_mut() {
-            (row.logged, row.step) = (NONE, NONE);
-        }
-    }
-
-    /// Whether there is a copy of `storage`. Costs next to nothing where there are none at all.
-    pub(crate) fn has(&self, storage: u32) -> bool {
-        !self.of.is_empty() && self.of.contains_key(&storage)
-    }
-}
-
-/// The tier that a form is in, if it's not device memory.
-fn tier(form: Form) -> Option<Tier> {
-    match form {
-        Form::Tier(tier) | Form::EncodedOn(tier, _) => Some(tier),
-        Form::Encoded(_) => None,
-    }
-}
 
 impl<H: Host> Engine<'_, H> {
     /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.

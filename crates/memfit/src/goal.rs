@@ -144,6 +144,9 @@ pub struct Goal {
     pub order: String,
     /// Which recomputation is asked where keeping everything does not fit.
     pub recompute: Recomputing,
+    /// Which offloading is asked where keeping everything does not fit; `None` moves nothing. What host memory it may use,
+    /// and the link there, are the device's. Beside a recomputation, the faster of both is taken.
+    pub offload: Option<String>,
     /// Name of the placer.
     pub placer: String,
     /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
@@ -175,6 +178,7 @@ impl Goal {
             device,
             order: "best".to_owned(),
             recompute: Recomputing::Default,
+            offload: None,
             placer: "best".to_owned(),
             live: false,
             replays_random: None,
@@ -204,13 +208,35 @@ impl Goal {
         }
     }
 
+    /// Name of the offloading to ask.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] on several lanes, and where the device has no link to host memory.
+    pub(crate) fn offloading(&self) -> Result<Option<&str>, Failure> {
+        let Some(name) = &self.offload else { return Ok(None) };
+        if self.lanes > 1 {
+            return Err(Failure::usage(
+                format!("`offload:{name}` does not go together with {} lanes", self.lanes),
+                "on several lanes nothing is moved: leave out the strategy or `--lanes`",
+            ));
+        }
+        if self.device.link.is_none() {
+            return Err(Failure::usage(
+                format!("`{}` has no link to host memory", self.device.name),
+                "a device file says how fast it is: `link = { out = \"12GB/s\", in = \"12GB/s\", latency = \"10us\" }`",
+            ));
+        }
+        Ok(Some(name))
+    }
+
     /// Whether random ops of `graph` may run again.
     pub(crate) fn replays(&self, graph: &Graph) -> bool {
         self.replays_random.unwrap_or(graph.replays_random())
     }
 
     /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
-    /// `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
+    /// `offload:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
     ///
     /// # Errors
     ///
@@ -219,13 +245,20 @@ impl Goal {
         match strategy.split_once(':') {
             Some(("order", name)) => name.clone_into(&mut self.order),
             Some(("recompute", name)) => self.recompute = Recomputing::By(name.to_owned()),
+            Some(("offload", name)) => {
+                self.offload = Some(name.to_owned());
+                // Who asks for one by name wants that one, and both only if he names both.
+                if self.recompute == Recomputing::Default {
+                    self.recompute = Recomputing::Never;
+                }
+            }
             Some(("place", name)) => name.clone_into(&mut self.placer),
             Some(("budget", "live")) => self.live = true,
             _ => {
                 let message = format!("`{strategy}` is not a strategy");
                 return Err(Failure::usage(
                     message,
-                    "write `order:NAME`, `recompute:NAME` or `place:NAME`; `memfit strategies` lists them",
+                    "write `order:NAME`, `recompute:NAME`, `offload:NAME` or `place:NAME`; `memfit strategies` lists them",
                 ));
             }
         }

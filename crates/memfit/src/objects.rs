@@ -8,6 +8,7 @@ use memfit_ir::{Bytes, Graph, Tier};
 use memfit_plan::Info;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
+use memfit_plan::schedule::offload::OFFLOADS;
 use memfit_plan::schedule::recompute::RECOMPUTES;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
@@ -41,8 +42,9 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "overhead": summary.overhead(),
         "recompute_ns": summary.recompute.0,
         "time_bound_ns": summary.time_bound.0,
-        "offload_bytes": 0,
-        "host_peak_bytes": 0,
+        "offload_bytes": summary.offloaded.0,
+        "host_peak_bytes": summary.host_peak.0,
+        "stall_ns": summary.stall.0,
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
         "planning_seconds": summary.planning_seconds,
@@ -281,6 +283,7 @@ pub fn families() -> Vec<(&'static str, Vec<Info>)> {
     vec![
         ("order", ORDERS.iter().map(|order| order.info()).collect()),
         ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
+        ("offload", OFFLOADS.iter().map(|strategy| strategy.info()).collect()),
         ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
         ("evict", memfit_engine::evict::EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
         ("allocate", memfit_engine::alloc::ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),

@@ -6,12 +6,13 @@ use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::Instead;
-use memfit_plan::schedule::recompute::Recompute;
 use memfit_sim::{Timeline, simulate};
 use memfit_verify::{Rejected, Verified, verify};
 
 use crate::failure::Infeasible;
-use crate::planner::{Candidate, Orders, Planner, base_time, find_order, find_recompute, place_with};
+use crate::planner::{
+    Candidate, Means, Orders, Planner, base_time, find_offload, find_order, find_recompute, place_with,
+};
 use crate::{Failure, Floor, Goal};
 
 /// What the face lends to a run: its clock, its stop button, its progress display.
@@ -75,6 +76,12 @@ pub struct Summary {
     pub recompute: Nanos,
     /// No recomputation in this order and within the budget takes less than this.
     pub time_bound: Nanos,
+    /// Bytes that are carried to other tiers, each time they are.
+    pub offloaded: Bytes,
+    /// The most bytes of copies in host memory.
+    pub host_peak: Bytes,
+    /// Part of the step time in which the device waits for transfers.
+    pub stall: Nanos,
     /// What running on several lanes gives, where it was asked for.
     pub lanes: Option<LaneSummary>,
     /// Seconds of planning, the judge included.
@@ -176,19 +183,18 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
 fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let floor = Floor::of(graph, goal.device.align);
     let order = find_order(&goal.order)?;
-    let strategy = goal.recomputation()?.map(find_recompute).transpose()?;
+    let allowed = means(goal)?;
     let planner = Planner::new(graph, goal, tools)?;
     let given: Vec<OpId> = graph.op_ids().collect();
     (tools.progress)(order.info().name);
     let best = order.order(graph, &planner.context(Bytes::ZERO));
     let other = (goal.order == "best" && best != given).then_some(&given[..]);
     let orders = Orders { first: &best, other };
-    let Chosen { candidate, budget, unconstrained_peak, recomputed } =
-        choose(&planner, orders, strategy, &floor)?;
+    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, &allowed, &floor)?;
     let mut names = vec![format!("order:{}", order.info().name)];
     let mut instead = None;
-    if let Some(strategy) = recomputed {
-        let name = format!("recompute:{}", strategy.info().name);
+    if let Some(mean) = candidate.by {
+        let name = mean.name();
         let used =
             candidate.instead.as_ref().map_or(name.clone(), |instead| format!("recompute:{}", instead.used));
         if let Some(Instead { why, .. }) = &candidate.instead {
@@ -214,6 +220,9 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         base_time: base_time(graph, goal),
         recompute: Nanos::ZERO,
         time_bound: candidate.time_bound,
+        offloaded: Bytes::ZERO,
+        host_peak: Bytes::ZERO,
+        stall: Nanos::ZERO,
         lanes: None,
         planning_seconds: 0.0,
     };
@@ -225,15 +234,20 @@ struct Chosen {
     candidate: Candidate,
     budget: Bytes,
     unconstrained_peak: Bytes,
-    /// The recomputation that was asked for it.
-    recomputed: Option<&'static dyn Recompute>,
 }
 
-/// Every op once where that fits, else the fastest that `strategy` finds within the budget.
+/// What may be asked where keeping everything does not fit, in the order in which ties go.
+fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
+    let recompute = goal.recomputation()?.map(find_recompute).transpose()?;
+    let offload = goal.offloading()?.map(find_offload).transpose()?;
+    Ok(recompute.map(Means::Recompute).into_iter().chain(offload.map(Means::Offload)).collect())
+}
+
+/// Every op once where that fits, else the fastest that one of `means` finds within the budget.
 fn choose(
     planner: &Planner<'_>,
     orders: Orders<'_>,
-    strategy: Option<&'static dyn Recompute>,
+    means: &[Means],
     floor: &Floor,
 ) -> Result<Chosen, Failure> {
     let Planner { graph, goal, placer, .. } = *planner;
@@ -244,7 +258,7 @@ fn choose(
     let peak = |arena: Bytes| if is_default { base.max(arena) } else { base };
     let budget = |peak: Bytes| goal.budget.resolve(&goal.device, floor.bytes, peak);
     // A search for the lowest arena would be in vain where that is too high anyway, and says nothing of the peak.
-    let rough = strategy.is_some().then(|| planner.rough(orders)).transpose()?;
+    let rough = (!means.is_empty()).then(|| planner.rough(orders)).transpose()?;
     let rough = rough.filter(|(candidate, bound)| peak(candidate.needs) == base && *bound > budget(base));
     let keep_all = match rough {
         Some((candidate, _)) => candidate,
@@ -253,22 +267,20 @@ fn choose(
     let unconstrained_peak = peak(keep_all.needs);
     let budget = budget(unconstrained_peak);
     if keep_all.needs <= budget {
-        return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak, recomputed: None });
+        return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak });
     }
     let (mut needed, mut why) = (keep_all.needs, None);
-    if let Some(strategy) = strategy {
+    if !means.is_empty() {
         // Nothing fits below the floor; what is enough is found from there.
         let low = budget.max(floor.bytes);
-        match planner.recompute(strategy, orders, low) {
+        match planner.fit(means, orders, low) {
             Ok(candidate) if candidate.needs <= budget => {
-                return Ok(Chosen { candidate, budget, unconstrained_peak, recomputed: Some(strategy) });
+                return Ok(Chosen { candidate, budget, unconstrained_peak });
             }
             Ok(_) => needed = low,
             Err(missed) => {
-                why = missed
-                    .why
-                    .map(|why| format!("`recompute:{}` did not do its work: {why}", strategy.info().name));
-                needed = planner.least(strategy, orders, low, keep_all.needs);
+                why = missed.why;
+                needed = planner.least(means, orders, low, keep_all.needs);
             }
         }
     }
@@ -311,7 +323,18 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
     let verified = verify(graph, &limits, plan.clone())
         .map_err(|rejected| bug(rejected, text::print(Some(&limits), Some(graph), Some(&plan))))?;
     let (time, recompute) = (timeline.time, timeline.recompute_time);
-    let summary = Summary { time, base_time, recompute, time_bound, lanes: on_lanes, ..summary };
+    let busy = timeline.busy.lanes.first().copied().unwrap_or_default();
+    let summary = Summary {
+        time,
+        base_time,
+        recompute,
+        time_bound,
+        offloaded: timeline.offloaded,
+        host_peak: timeline.host_peak(),
+        stall: Nanos(if goal.lanes > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
+        lanes: on_lanes,
+        ..summary
+    };
     Ok(Planned { verified, limits, summary, timeline, problem: candidate.problem })
 }
 

@@ -8,6 +8,7 @@ use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
+use memfit_plan::schedule::offload::{self, OFFLOADS, Offload};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
 use memfit_plan::schedule::{self, Instead, Task};
 use memfit_sim::simulate;
@@ -26,6 +27,38 @@ pub(crate) fn find_order(name: &str) -> Result<&'static dyn order::Order, Failur
 pub(crate) fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failure> {
     let known = RECOMPUTES.iter().map(|strategy| strategy.info().name);
     recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
+}
+
+/// The offloading called `name`.
+pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Offload, Failure> {
+    let known = OFFLOADS.iter().map(|strategy| strategy.info().name);
+    offload::by_name(name).ok_or_else(|| unknown("offloading", name, known))
+}
+
+/// What makes a step fit that does not fit as it is.
+#[derive(Clone, Copy)]
+pub(crate) enum Means {
+    Recompute(&'static dyn Recompute),
+    Offload(&'static dyn Offload),
+}
+
+impl Means {
+    /// Its name alone.
+    fn bare(self) -> &'static str {
+        match self {
+            Means::Recompute(strategy) => strategy.info().name,
+            Means::Offload(strategy) => strategy.info().name,
+        }
+    }
+
+    /// Its name, with that of its family.
+    pub(crate) fn name(self) -> String {
+        let family = match self {
+            Means::Recompute(_) => "recompute",
+            Means::Offload(_) => "offload",
+        };
+        format!("{family}:{}", self.bare())
+    }
 }
 
 /// The placer called `name`.
@@ -57,6 +90,8 @@ pub(crate) struct Candidate {
     pub(crate) time: Nanos,
     /// No recomputation in this order and within the budget takes less.
     pub(crate) time_bound: Nanos,
+    /// What made it fit, if every op once, with nothing moved, did not.
+    pub(crate) by: Option<Means>,
     /// Who made the schedule, and why, where the strategy that was asked did not.
     pub(crate) instead: Option<Instead>,
 }
@@ -94,6 +129,9 @@ pub(crate) struct Planner<'a> {
 
 /// Schedules that are nearly within the budget for which the placer may search, for each order.
 const SEARCHES: u32 = 3;
+
+/// How often an offloading is asked for less, where what it finds fragments.
+const ROUNDS: u32 = 8;
 
 /// How close to the least budget the one that is named comes: a part of it.
 const NEAR: u64 = 40;
@@ -168,40 +206,84 @@ impl<'a> Planner<'a> {
         let placement = place_with(placer, &problem, &self.context(enough))?;
         let needs = if self.goal.live { problem.lower_bound() } else { placement.height };
         let time = simulate(self.graph, &program, None, &self.goal.device).time;
-        Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time, instead: None })
+        let (by, instead) = (None, None);
+        Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time, by, instead })
     }
 
-    /// The fastest program with first runs in one of `orders` that can be placed within `budget`, or a budget
-    /// that may be enough. Orders are tried side by side; ties go to the earlier one.
-    pub(crate) fn recompute(
+    /// The fastest program by one of `means`, with first runs in one of `orders`, that can be placed within `budget`, or a
+    /// budget that may be enough. Orders are tried side by side; ties go to the earlier one.
+    pub(crate) fn fit(
         &self,
-        strategy: &dyn Recompute,
+        means: &[Means],
         orders: Orders<'_>,
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
-        (self.tools.progress)(strategy.info().name);
-        let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
-            let run = |order| scope.spawn(move || self.recompute_in(strategy, order, budget));
-            let running: Vec<_> = orders.each().map(run).collect();
-            // A strategy that panics is a bug, and must look like one.
-            running
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        });
         let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
-        for found in found {
-            let better = match (&found, &best) {
-                (Ok(new), Ok(old)) => new.time < old.time,
-                (Ok(_), Err(_)) => true,
-                (Err(new), Err(old)) => new.needed < old.needed,
-                (Err(_), Ok(_)) => false,
-            };
-            if better {
-                best = found;
+        for &mean in means {
+            (self.tools.progress)(mean.bare());
+            let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
+                let run = |order| scope.spawn(move || self.fit_in(mean, order, budget));
+                let running: Vec<_> = orders.each().map(run).collect();
+                // A strategy that panics is a bug, and must look like one.
+                running
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                    .collect()
+            });
+            for found in found {
+                let better = match (&found, &best) {
+                    (Ok(new), Ok(old)) => new.time < old.time,
+                    (Ok(_), Err(_)) => true,
+                    (Err(new), Err(old)) => new.needed < old.needed,
+                    (Err(_), Ok(_)) => false,
+                };
+                if better {
+                    best = found;
+                }
             }
         }
         best
+    }
+
+    fn fit_in(&self, mean: Means, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
+        let found = match mean {
+            Means::Recompute(strategy) => self.recompute_in(strategy, order, budget),
+            Means::Offload(strategy) => self.offload_in(strategy, order, budget),
+        };
+        found.map(|candidate| Candidate { by: Some(mean), ..candidate }).map_err(|missed| Missed {
+            why: missed.why.map(|why| format!("`{}` did not do its work: {why}", mean.name())),
+            ..missed
+        })
+    }
+
+    /// The fastest program that `strategy` finds for ops in `order` and that can be placed within `budget`: where what it
+    /// finds fragments, it is asked for less.
+    fn offload_in(&self, strategy: &dyn Offload, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
+        let context = self.context(Bytes::ZERO);
+        let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
+        let (mut target, mut needed) = (budget, None);
+        for _ in 0..ROUNDS {
+            let moved = match strategy.plan(&task, target, &context) {
+                Ok(moved) => moved,
+                Err(missed) => {
+                    return Err(Missed { needed: needed.unwrap_or(missed.needed), why: missed.why });
+                }
+            };
+            let place = |placer| self.place_by(placer, moved.program.clone(), budget).ok();
+            let mut placed = place(self.quick);
+            if placed.as_ref().is_none_or(|placed| placed.needs > budget) && !self.goal.live {
+                placed = place(self.placer);
+            }
+            let Some(placed) = placed else { break };
+            if placed.needs <= budget {
+                let time_bound = task.base_time().min(placed.time);
+                return Ok(Candidate { time_bound, ..placed });
+            }
+            needed = Some(needed.map_or(placed.needs, |needed: Bytes| needed.min(placed.needs)));
+            let waste = placed.needs.saturating_sub(budget).0.max(target.0 / 500);
+            target = Bytes(moved.peak.0.min(target.0).saturating_sub(waste));
+        }
+        Err(Missed { needed: needed.unwrap_or(budget), why: None })
     }
 
     /// The fastest program with first runs in `order` that can be placed within `budget`.
@@ -252,15 +334,9 @@ impl<'a> Planner<'a> {
     /// The least budget that is known to be enough: `low` is not, `high` is what keeping everything needs. Every
     /// budget on the way is put to the test: a strategy's own idea of what it needs leaves out fragmentation, and
     /// what it finds for a larger budget it may miss for what that needs.
-    pub(crate) fn least(
-        &self,
-        strategy: &dyn Recompute,
-        orders: Orders<'_>,
-        low: Bytes,
-        high: Bytes,
-    ) -> Bytes {
+    pub(crate) fn least(&self, means: &[Means], orders: Orders<'_>, low: Bytes, high: Bytes) -> Bytes {
         let (mut low, mut high, from) = (low, high, low);
-        let enough = |budget: Bytes| self.recompute(strategy, orders, budget).ok().map(|found| found.needs);
+        let enough = |budget: Bytes| self.fit(means, orders, budget).ok().map(|found| found.needs);
         // Low budgets first: they take least time.
         for part in [32, 16, 8, 4, 2] {
             let budget = from + Bytes(high.0.saturating_sub(from.0) / part);

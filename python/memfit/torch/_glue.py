@@ -2,6 +2,7 @@
 the bytes of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -362,6 +363,24 @@ def window(
 def blank(size: int) -> torch.UntypedStorage:
     """Memory of the tracked device."""
     return torch.UntypedStorage(size, device=_device)
+
+
+def read(storage: torch.UntypedStorage) -> bytes:
+    """The bytes of a storage, outside of PyTorch's memory."""
+    with torch._C._DisableTorchDispatch():
+        here = _bytes(storage).cpu()  # On the CPU this is the storage itself.
+        return ctypes.string_at(here.data_ptr(), storage.nbytes())
+
+
+def fresh(data: bytes) -> torch.UntypedStorage:
+    """A storage of the tracked device with these bytes."""
+    made = blank(len(data))
+    with torch._C._DisableTorchDispatch():
+        if made.device.type == "cpu":
+            ctypes.memmove(pointer(made), data, len(data))
+        else:
+            _bytes(made).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    return made
 
 
 pointer = torch._C.StorageBase.data_ptr

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use burn_backend::{DType, TensorData};
+use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{Flex, FlexDevice, FlexTensor};
 use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr};
 
@@ -20,6 +20,9 @@ pub trait Backend: BackendIr {
 
     /// The strides of `handle`.
     fn layout(handle: &Self::Handle) -> Self::Layout;
+
+    /// Shape and element type of what is behind `handle`, if that lies in its memory as it would after being read and put back.
+    fn plain(handle: &Self::Handle) -> Option<(Shape, DType)>;
 
     /// Whether the output of `op` will share the bytes of its first input, which is laid out as `input`.
     fn shares(op: &OperationIr, input: &Self::Layout) -> bool;
@@ -63,6 +66,13 @@ impl Backend for Flex {
 
     fn layout(handle: &Self::Handle) -> bool {
         flex(handle).is_some_and(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
+    }
+
+    fn plain(handle: &Self::Handle) -> Option<(Shape, DType)> {
+        let tensor = flex(handle).filter(|_| Self::layout(handle))?;
+        let layout = tensor.layout();
+        let whole = layout.shape().num_elements() * tensor.dtype().size() == tensor.bytes().len();
+        whole.then(|| (layout.shape().clone(), tensor.dtype()))
     }
 
     fn shares(op: &OperationIr, input: &bool) -> bool {

@@ -7,7 +7,7 @@
 
 use std::num::NonZeroUsize;
 
-use burn_backend::Shape;
+use burn_backend::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_ir::{BaseOperationIr, OperationIr, SliceOpIr};
@@ -51,6 +51,11 @@ impl Backend for Cuda {
             strides: handle.meta.strides().clone(),
             alignment: handle.client.properties().memory.alignment,
         }
+    }
+
+    /// Whether rows are padded is the allocator's to say, and may be another thing the next time: nothing is moved.
+    fn plain(_handle: &CubeTensor<CudaRuntime>) -> Option<(Shape, DType)> {
+        None
     }
 
     fn shares(op: &OperationIr, input: &Strided) -> bool {

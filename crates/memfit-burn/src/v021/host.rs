@@ -3,10 +3,12 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_backend::{DType, Shape, TensorData};
+use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
-use memfit::Nanos;
-use memfit::engine::{Block, Host, HostError, Run};
+use memfit::engine::{Block, Host, HostError, Run, Source};
+use memfit::ir::Form;
+use memfit::{Nanos, Shelf};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -97,6 +99,9 @@ pub(super) struct BurnHost<B: Backend> {
     written: (usize, usize),
     /// By number of storage.
     slots: Vec<Slot>,
+    /// Copies of storages in the memory of the process, and what each is a copy of.
+    shelf: Shelf,
+    stored: FxHashMap<u64, (TensorId, Shape, DType)>,
     started: Instant,
     /// When the last op had run, since then.
     now: Duration,
@@ -121,6 +126,8 @@ impl<B: Backend> BurnHost<B> {
             recipes: FxHashMap::default(),
             written: (0, 0),
             slots: Vec::new(),
+            shelf: Shelf::default(),
+            stored: FxHashMap::default(),
             started: Instant::now(),
             now: Duration::ZERO,
             busy: Duration::ZERO,
@@ -322,6 +329,45 @@ impl<B: Backend> Host for BurnHost<B> {
         if block.storage != NOBODY {
             self.drop_handles(block.storage);
         }
+    }
+
+    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+        let block = match from {
+            Source::Copy(copy) => {
+                let same = self.shelf.share(copy)?;
+                let root = self.stored.get(&copy).cloned();
+                self.stored.extend(root.map(|root| (same, root)));
+                return Ok(same);
+            }
+            Source::Block(block) => block,
+        };
+        let started = Instant::now();
+        let none = || HostError("the bytes of a storage can't be read".to_owned());
+        let id = self.slot(block.storage).tensors.first().copied().ok_or_else(none)?;
+        let handle = self.runner.handle_of(id);
+        // What is laid out in another way would come back laid out in this one.
+        let (shape, dtype) = B::plain(&handle).ok_or_else(none)?;
+        let data = copy::<B>(handle, shape.clone(), dtype).ok_or_else(none)?;
+        let name = self.shelf.store(data.as_bytes(), form)?;
+        self.stored.insert(name, (id, shape, dtype));
+        self.now += started.elapsed();
+        Ok(name)
+    }
+
+    fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        let started = Instant::now();
+        let none = || HostError(format!("there is no copy `{copy}`"));
+        let (id, shape, dtype) = self.stored.get(&copy).cloned().ok_or_else(none)?;
+        let bytes = self.shelf.bytes(copy)?.into_owned();
+        self.runner.put(id, TensorData::from_bytes_vec(bytes, shape.clone(), dtype))?;
+        self.hold(to.storage, &TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype });
+        self.now += started.elapsed();
+        Ok(())
+    }
+
+    fn discard(&mut self, copy: u64) {
+        self.shelf.discard(copy);
+        self.stored.remove(&copy);
     }
 
     fn close(&mut self, call: u64) {

@@ -60,6 +60,12 @@ impl<B: Backend> Guarded<B> {
         self.runner.get_tensor_handle(tensor)
     }
 
+    /// As [`Guarded::handle`], by the tensor's name.
+    pub(super) fn handle_of(&self, id: TensorId) -> B::Handle {
+        let shape = Shape::from(Vec::<usize>::new());
+        self.handle(&TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype: DType::F32 })
+    }
+
     /// Whether it has failed: its tensors have gone with it.
     pub(super) fn check(&self) -> Result<(), HostError> {
         if self.failed {

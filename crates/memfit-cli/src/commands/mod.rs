@@ -55,6 +55,13 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
     if means.no_recompute {
         goal.recompute = Recomputing::Never;
     }
+    if let Some(bytes) = means.host_budget {
+        goal.device.host_memory = bytes;
+        goal.offload.get_or_insert_with(|| "best".to_owned());
+    }
+    if means.no_offload {
+        goal.offload = None;
+    }
     goal.replays_random = match (means.replay_random, means.no_replay_random) {
         (true, _) => Some(true),
         (false, true) => Some(false),

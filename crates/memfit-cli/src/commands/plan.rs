@@ -92,8 +92,16 @@ fn verdict(planned: &Planned) -> String {
         format!("{peak} ({} B) of {budget}", peak.0)
     };
     let saved = 1.0 - peak.ratio(summary.naive);
-    let slower = if summary.recompute.0 == 0 {
+    let slower = if summary.recompute.0 == 0 && summary.offloaded.0 == 0 {
         String::new()
+    } else if summary.recompute.0 == 0 {
+        format!(
+            ", {:+.1} % ({} moved to host memory, {} there at most, {} waited for)",
+            summary.overhead() * 100.0,
+            summary.offloaded,
+            summary.host_peak,
+            summary.stall
+        )
     } else {
         let bound = summary.time_bound.0 as f64 / summary.base_time.0 as f64 - 1.0;
         format!(

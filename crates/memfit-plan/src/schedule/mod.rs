@@ -7,6 +7,7 @@
 
 mod fit;
 mod front;
+pub mod offload;
 mod random;
 pub mod recompute;
 mod run_list;

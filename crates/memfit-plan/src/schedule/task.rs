@@ -81,6 +81,8 @@ pub struct Task<'g> {
     pub(super) sources: i64,
     /// What 100 % of the peak means to people: the live peak of the graph as it was given.
     pub(super) reference: Bytes,
+    /// Whether a host issues the ops, which moves only what it could also compute again.
+    issued: bool,
     /// Schedules to begin with, from elsewhere: ops in the order in which they run.
     pub(super) starts: Vec<Vec<OpId>>,
 }
@@ -167,6 +169,7 @@ impl<'g> Task<'g> {
             sources,
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
             order,
+            issued: !snapshots,
             starts: Vec::new(),
         };
         for node in 0..task.nodes() {
@@ -234,6 +237,11 @@ impl<'g> Task<'g> {
     #[must_use]
     pub fn is_resident(&self, value: ValueId) -> bool {
         self.resident[value.index()]
+    }
+
+    /// Whether `value` may wait elsewhere between two of its uses.
+    pub(super) fn may_move(&self, value: usize) -> bool {
+        !self.resident[value] && (!self.issued || self.is_recomputable(narrow(value)))
     }
 
     /// What a run of `node` reads.

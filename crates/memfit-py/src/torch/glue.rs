@@ -54,6 +54,9 @@ pub(super) struct Glue {
     pub(super) no_room: Py<PyAny>,
     /// `parts(tensor)`: the storages of a tensor that is more than a window on one.
     parts: Py<PyAny>,
+    /// `read(storage)`: its bytes in the memory of the process; `fresh(bytes)`: a storage of the tracked device with them.
+    pub(super) read: Py<PyAny>,
+    pub(super) fresh: Py<PyAny>,
     /// `copy(storage)`: a new storage with the same bytes.
     pub(super) copy: Py<PyAny>,
     /// `is_same(one, other)`: whether two storages have the same bytes.
@@ -98,6 +101,8 @@ impl Glue {
             measure: take("measure")?,
             no_room: take("no_room")?,
             parts: take("parts")?,
+            read: take("read")?,
+            fresh: take("fresh")?,
             copy: take("copy")?,
             is_same: take("is_same")?,
             side_stream: glue.getattr("side_stream")?.extract()?,

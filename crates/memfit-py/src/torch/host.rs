@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use memfit::engine::{Block, Host, HostError, Output, Run, expected};
-use memfit::ir::{Bytes, Nanos};
+use memfit::Shelf;
+use memfit::engine::{Block, Host, HostError, Output, Run, Source, expected};
+use memfit::ir::{Bytes, Form, Nanos};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
 use super::allocator::Limit;
@@ -83,6 +84,8 @@ pub(super) struct Torch {
     pub(super) dead: Dead,
     /// Storages that the host holds since somebody looked.
     pub(super) kept: Vec<u32>,
+    /// Copies of storages in the memory of the process.
+    shelf: Shelf,
     start: Instant,
 }
 
@@ -99,6 +102,7 @@ impl Torch {
             raised: None,
             dead: Dead::default(),
             kept: Vec::new(),
+            shelf: Shelf::default(),
             start: Instant::now(),
         }
     }
@@ -360,6 +364,35 @@ impl Host for Torch {
     fn workspace(&mut self) -> Option<Bytes> {
         let pending = self.pending.as_ref()?;
         pending.workspace.map(|measured| Bytes(measured.saturating_add(pending.aside)))
+    }
+
+    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+        let block = match from {
+            Source::Copy(copy) => return self.shelf.share(copy),
+            Source::Block(block) => block,
+        };
+        Python::attach(|py| {
+            let bytes = self.slot(block.storage).bytes(py);
+            let bytes = bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))?;
+            let read =
+                self.glue.read.bind(py).call1((bytes,)).and_then(|read| Ok(read.cast_into::<PyBytes>()?));
+            // That there is no copy is all that comes of it.
+            let read = read.map_err(|error| HostError(error.to_string()))?;
+            self.shelf.store(read.as_bytes(), form)
+        })
+    }
+
+    fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        Python::attach(|py| {
+            let bytes = self.shelf.bytes(copy)?;
+            let fresh = self.glue.fresh.bind(py).call1((PyBytes::new(py, &bytes),));
+            let filled = fresh.and_then(|fresh| self.fill(to.storage, fresh));
+            filled.map_err(|error| HostError(error.to_string()))
+        })
+    }
+
+    fn discard(&mut self, copy: u64) {
+        self.shelf.discard(copy);
     }
 
     fn is_shared(&mut self, storage: u32) -> bool {

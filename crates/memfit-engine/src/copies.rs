@@ -1,0 +1,125 @@
+//! The table of copies: what of which storage is where, and what is under way.
+
+use std::collections::BTreeMap;
+
+use memfit_ir::{Bytes, Form, Tier};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::host::Block;
+use crate::state::NONE;
+
+/// A copy of a storage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) storage: u32,
+    pub(crate) form: Form,
+    /// What the host calls it.
+    pub(crate) name: u64,
+    pub(crate) size: Bytes,
+    /// Its bytes in device memory, if that is where it is.
+    pub(crate) block: Option<Block>,
+    /// Its name in the log, a copy's or a buffer's, and the last transfer's step there.
+    pub(crate) logged: u32,
+    pub(crate) step: u32,
+    pub(crate) busy: Busy,
+    /// The transfer under way: its queue, and its number among all.
+    pub(crate) queue: Option<(Tier, bool)>,
+    pub(crate) issued: u64,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    Idle,
+    /// The copy is being made.
+    Out,
+    /// The storage is being filled from it.
+    Into,
+}
+
+/// All copies, by number. A plan may name one that is gone, so numbers are not used again.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    pub(crate) rows: BTreeMap<u32, Row>,
+    next: u32,
+    /// Transfers so far.
+    pub(crate) issued: u64,
+    of: FxHashMap<u32, SmallVec<[u32; 1]>>,
+    /// By tier.
+    pub(crate) used: [Bytes; Tier::ALL.len()],
+}
+
+impl Stores {
+    pub(crate) fn add(&mut self, row: Row) -> u32 {
+        let at = self.next;
+        self.next = (at + 1) % NONE;
+        self.rows.insert(at, row);
+        self.of.entry(row.storage).or_default().push(at);
+        at
+    }
+
+    pub(crate) fn row(&self, at: u32) -> Option<Row> {
+        self.rows.get(&at).copied()
+    }
+
+    pub(crate) fn take(&mut self, at: u32) -> Option<Row> {
+        let row = self.rows.remove(&at)?;
+        if let Some(rows) = self.of.get_mut(&row.storage) {
+            rows.retain(|other| *other != at);
+            if rows.is_empty() {
+                self.of.remove(&row.storage);
+            }
+        }
+        Some(row)
+    }
+
+    /// Something is under way with the copy `at`, to a tier or from it.
+    pub(crate) fn begin(&mut self, at: u32, busy: Busy, queue: Option<(Tier, bool)>, step: u32) {
+        self.issued += 1;
+        if let Some(row) = self.rows.get_mut(&at) {
+            (row.busy, row.queue, row.step, row.issued) = (busy, queue, step, self.issued);
+        }
+    }
+
+    /// What was under way with the copy `at` is done.
+    pub(crate) fn end(&mut self, at: u32) {
+        if let Some(row) = self.rows.get_mut(&at) {
+            (row.busy, row.queue, row.step) = (Busy::Idle, None, NONE);
+        }
+    }
+
+    /// What is under way in `queue` and was issued before `issued`, in the order in which it was.
+    pub(crate) fn before(&self, queue: Option<(Tier, bool)>, issued: u64) -> Vec<u32> {
+        let before = |row: &Row| row.busy != Busy::Idle && row.queue == queue && row.issued < issued;
+        let rows = self.rows.iter().filter(|(_, row)| queue.is_some() && before(row));
+        let mut found: Vec<(u64, u32)> = rows.map(|(&at, row)| (row.issued, at)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// The copies of `storage`.
+    pub(crate) fn of(&self, storage: u32) -> SmallVec<[u32; 1]> {
+        self.of.get(&storage).cloned().unwrap_or_default()
+    }
+
+    /// The log is over: names in it mean nothing any more.
+    pub(crate) fn forget_log(&mut self) {
+        for row in self.rows.values_mut() {
+            (row.logged, row.step) = (NONE, NONE);
+        }
+    }
+
+    /// Whether there is a copy of `storage`. Costs next to nothing where there are none at all.
+    pub(crate) fn has(&self, storage: u32) -> bool {
+        !self.of.is_empty() && self.of.contains_key(&storage)
+    }
+}
+
+/// The tier that a form is in, if it's not device memory.
+pub(crate) fn tier(form: Form) -> Option<Tier> {
+    match form {
+        Form::Tier(tier) | Form::EncodedOn(tier, _) => Some(tier),
+        Form::Encoded(_) => None,
+    }
+}

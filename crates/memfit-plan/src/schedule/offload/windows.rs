@@ -1,0 +1,115 @@
+//! From chosen gaps to a program: each value is kept as long as there is room while its copy is made, and comes back as
+//! early as there is room, so that as much of the transfers as may be is hidden behind ops.
+
+use memfit_ir::{Action, Form, Program, Schedule, Tier, ValueId};
+
+use super::Task;
+use super::gaps::{Gap, Step};
+
+/// How a form of a value waits.
+const HOST: Form = Form::Tier(Tier::Host);
+
+/// A gap in which its value is away: from after node `gone`, before which it is copied, until before node `back`.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    gap: Gap,
+    gone: usize,
+    back: usize,
+}
+
+/// Live bytes by node with the values of `chosen` away for as long as they are not used; `spare` adds what is kept back.
+pub(super) fn live_without(step: &Step, chosen: &[usize]) -> Vec<i64> {
+    let mut change = vec![0i64; step.live.len() + 1];
+    for &at in chosen {
+        let Gap { size, from, to, .. } = step.gaps[at];
+        change[from + 1] -= size;
+        change[to.min(step.live.len())] += size;
+    }
+    let mut sum = 0;
+    let mut live = step.live.clone();
+    for (live, change) in live.iter_mut().zip(change) {
+        sum += change;
+        *live += sum;
+    }
+    live
+}
+
+/// The program in which the values of the gaps `chosen` are away, where live bytes stay within `budget`.
+pub(super) fn program(task: &Task<'_>, step: &Step, chosen: &[usize], budget: i64) -> Option<Program> {
+    let mut live = live_without(step, chosen);
+    let mut windows: Vec<Window> = chosen
+        .iter()
+        .map(|&at| Window { gap: step.gaps[at], gone: step.gaps[at].from, back: step.gaps[at].to })
+        .collect();
+    windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
+    leave_late(step, &mut windows, &mut live, budget);
+    return_early(step, &mut windows, &mut live, budget);
+    actions(task, &windows).program(task.graph, task.in_place).ok()
+}
+
+/// Keeps each value until its copy is there, if there is room. Copies are made one after the other.
+fn leave_late(step: &Step, windows: &mut [Window], live: &mut [i64], budget: i64) {
+    let mut free = 0u64;
+    for window in windows {
+        let Gap { size, from, to, out, .. } = window.gap;
+        free = free.max(step.begins[from + 1]).saturating_add(out);
+        // One run in between at least in which it is away.
+        while window.gone + 2 < to
+            && step.begins[window.gone + 1] < free
+            && live[window.gone + 1] + size <= budget
+        {
+            live[window.gone + 1] += size;
+            window.gone += 1;
+        }
+        // What is not done by then is waited for.
+        free = free.min(step.begins[window.gone + 1].max(step.begins[from + 1].saturating_add(out)));
+    }
+}
+
+/// Brings each value back early enough, if there is room, from the last on. Copies are read one after the other.
+fn return_early(step: &Step, windows: &mut [Window], live: &mut [i64], budget: i64) {
+    let mut order: Vec<usize> = (0..windows.len()).collect();
+    order.sort_by_key(|&at| (std::cmp::Reverse(windows[at].gap.to), at));
+    let mut next = u64::MAX;
+    for at in order {
+        let window = &mut windows[at];
+        let Gap { size, to, back, .. } = window.gap;
+        let begin = next.min(step.begins[to]).saturating_sub(back);
+        while window.back > window.gone + 2
+            && step.begins[window.back] > begin
+            && live[window.back - 1] + size <= budget
+        {
+            window.back -= 1;
+            live[window.back] += size;
+        }
+        next = begin.max(step.begins[window.back]);
+    }
+}
+
+fn actions(task: &Task<'_>, windows: &[Window]) -> Schedule {
+    let nodes = task.nodes();
+    // What stands before each node, and after the last.
+    let mut stores: Vec<Vec<usize>> = vec![Vec::new(); nodes + 1];
+    let mut releases = stores.clone();
+    let mut loads = stores.clone();
+    for (at, window) in windows.iter().enumerate() {
+        stores[window.gap.from + 1].push(at);
+        if window.gone > window.gap.from {
+            releases[window.gone + 1].push(at);
+        }
+        loads[window.back].push(at);
+    }
+    let value = |at: usize| ValueId(windows[at].gap.value);
+    let mut actions = Vec::with_capacity(nodes + 3 * windows.len());
+    for node in 0..=nodes {
+        actions.extend(stores[node].iter().map(|&at| Action::Store(value(at), HOST)));
+        actions.extend(releases[node].iter().map(|&at| Action::Release(value(at), None)));
+        // Who is needed first is fetched first.
+        loads[node].sort_by_key(|&at| (windows[at].gap.to, at));
+        actions.extend(loads[node].iter().map(|&at| Action::Load(value(at), HOST)));
+        if node < nodes {
+            actions.push(Action::Run { op: task.order[node], algorithm: 0 });
+        }
+    }
+    Schedule { actions }
+}

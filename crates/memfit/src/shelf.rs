@@ -1,0 +1,122 @@
+//! Copies of storages in the memory of the machine that trains, for hosts that can show the bytes of a storage.
+//!
+//! The part of [`Host`](memfit_engine::Host) that is the same for all of them: names, codecs, and what there is no memory
+//! for. Copies are made and read at once, so nothing is ever under way.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memfit_codec::zvc;
+use memfit_engine::HostError;
+use memfit_ir::{Codec, Form, Tier};
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    copies: BTreeMap<u64, Copy>,
+    last: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Copy {
+    bytes: Arc<Vec<u8>>,
+    codec: Option<Codec>,
+    /// Bytes of the storage.
+    size: usize,
+}
+
+impl Shelf {
+    /// A copy of `bytes`, in `form`.
+    ///
+    /// # Errors
+    ///
+    /// If the machine has no memory for it, or the form is one that can't be made here: a disk, or a lossy codec.
+    pub fn store(&mut self, bytes: &[u8], form: Form) -> Result<u64, HostError> {
+        let codec = match form {
+            Form::Tier(Tier::Host) => None,
+            Form::Encoded(codec) | Form::EncodedOn(Tier::Host, codec) => Some(codec),
+            Form::Tier(Tier::Disk) | Form::EncodedOn(Tier::Disk, _) => {
+                return Err(HostError("this host has no disk for copies".to_owned()));
+            }
+        };
+        let copied = match codec {
+            None => {
+                let mut copied = Vec::new();
+                let none =
+                    |_| HostError(format!("the machine has no memory for a copy of `{}` bytes", bytes.len()));
+                copied.try_reserve_exact(bytes.len()).map_err(none)?;
+                copied.extend_from_slice(bytes);
+                copied
+            }
+            Some(Codec::Zvc) => zvc::encode(bytes),
+            Some(codec) => return Err(HostError(format!("there is no codec `{}` here", codec.name()))),
+        };
+        Ok(self.add(Copy { bytes: Arc::new(copied), codec, size: bytes.len() }))
+    }
+
+    /// Another name for what `copy` is: wherever it is said to be, it is here.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such copy.
+    pub fn share(&mut self, copy: u64) -> Result<u64, HostError> {
+        let same = self.copy(copy)?.clone();
+        Ok(self.add(same))
+    }
+
+    /// The bytes of the storage that was copied.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such copy, or it is damaged.
+    pub fn bytes(&self, copy: u64) -> Result<Cow<'_, [u8]>, HostError> {
+        let Copy { bytes, codec, size } = self.copy(copy)?;
+        match codec {
+            None => Ok(Cow::Borrowed(bytes)),
+            Some(_) => {
+                let decoded = zvc::decode(bytes, *size);
+                Ok(Cow::Owned(decoded.map_err(|damaged| HostError(damaged.to_string()))?))
+            }
+        }
+    }
+
+    /// Forgets a copy.
+    pub fn discard(&mut self, copy: u64) {
+        self.copies.remove(&copy);
+    }
+
+    fn copy(&self, copy: u64) -> Result<&Copy, HostError> {
+        self.copies.get(&copy).ok_or_else(|| HostError(format!("there is no copy `{copy}`")))
+    }
+
+    fn add(&mut self, copy: Copy) -> u64 {
+        self.last += 1;
+        self.copies.insert(self.last, copy);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    #[test]
+    fn copies_have_the_bytes_in_every_form() {
+        let bytes: Vec<u8> = (0..1000u32).map(|at| if at % 16 < 4 { at as u8 } else { 0 }).collect();
+        let mut shelf = Shelf::default();
+        for form in
+            [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)]
+        {
+            let copy = shelf.store(&bytes, form).unwrap();
+            let other = shelf.share(copy).unwrap();
+            shelf.discard(copy);
+            assert_eq!(shelf.bytes(other).unwrap(), bytes);
+            assert!(shelf.bytes(copy).is_err());
+        }
+        assert!(shelf.store(&bytes, Form::Tier(Tier::Disk)).is_err());
+        assert!(shelf.store(&bytes, Form::Encoded(Codec::CastF16)).is_err());
+    }
+}
