@@ -70,6 +70,7 @@ class Eager:
         evict_all: bool = False,
         exact: bool = True,
         afresh: bool = False,
+        host_budget: int = 0,
     ) -> None: ...
     def dispatch(
         self,

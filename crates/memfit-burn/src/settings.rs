@@ -54,6 +54,8 @@ pub enum Mode {
 pub struct Options {
     /// The limit.
     pub budget: Budget,
+    /// Memory of the process for copies of tensors that leave the device between two uses, where a plan says so.
+    pub host: Option<Budget>,
     /// When decisions are made.
     pub mode: Mode,
     /// Whether each step is recorded, for [`crate::take_recorded`].
@@ -75,6 +77,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             budget: Budget::UNLIMITED,
+            host: None,
             mode: Mode::Online,
             record: false,
             strategy: memfit::AUTO,

@@ -137,6 +137,8 @@ pub struct VirtualHost {
     pub replays_random: bool,
     drawn: u64,
     tiers: [Option<Store>; Tier::ALL.len()],
+    /// Whether ops go on beside transfers.
+    beside: bool,
     /// By tier: when the queue to it and the one from it are done.
     queues: [[u64; 2]; Tier::ALL.len()],
     /// By copy: its bytes and tier, and when what is under way with it is done. Without a tier it is in device memory.
@@ -147,19 +149,20 @@ pub struct VirtualHost {
 impl Default for VirtualHost {
     /// The clock starts at 1 ns, as that of DTR's simulator.
     fn default() -> Self {
-        VirtualHost::with_tiers([None; Tier::ALL.len()])
+        VirtualHost::with_tiers([None; Tier::ALL.len()], true)
     }
 }
 
 impl VirtualHost {
-    /// One with memory for copies in other tiers.
+    /// One with memory for copies in other tiers; ops go on beside transfers, or wait for them.
     #[must_use]
-    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()]) -> VirtualHost {
+    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()], beside: bool) -> VirtualHost {
         VirtualHost {
             clock: Nanos(1),
             replays_random: true,
             drawn: 0,
             tiers,
+            beside,
             queues: [[0; 2]; Tier::ALL.len()],
             copies: BTreeMap::new(),
             copied: 0,
@@ -175,6 +178,9 @@ impl VirtualHost {
         let time = link.latency + Nanos::from_secs_f64(size.0 as f64 / rate);
         let queue = &mut self.queues[tier.index()][direction];
         *queue = (*queue).max(self.clock.0).saturating_add(time.0);
+        if !self.beside {
+            self.clock = Nanos(*queue);
+        }
         Ok(*queue)
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::StepPlan;
 pub struct Tried {
     /// Its name.
     pub name: String,
-    /// Ns in repetitions of the plan that it found, if it found one.
+    /// Ns for repetitions and copies in the plan that it found, if it found one.
     pub recompute_ns: Option<u64>,
 }
 
@@ -19,6 +19,8 @@ pub struct Tried {
 pub struct Found {
     /// The cheapest one.
     pub plan: StepPlan,
+    /// Ns that it takes for repetitions, and for copies.
+    pub ns: u64,
     /// All ways, in the order in which they were tried.
     pub tried: Vec<Tried>,
 }

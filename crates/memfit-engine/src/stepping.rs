@@ -53,7 +53,7 @@ pub struct Stepped {
     pub planned: bool,
     /// Ns in repetitions.
     pub recompute_ns: u64,
-    /// Ns in repetitions that the plan for this sequence foresees, if there is one.
+    /// Ns in repetitions and for copies that the plan for this sequence foresees, if there is one.
     pub predicted_ns: Option<u64>,
 }
 
@@ -68,6 +68,8 @@ struct Known {
     /// Steps of this sequence that the last plan could not be followed in.
     missed: u32,
     plan: Option<StepPlan>,
+    /// Ns that it takes for repetitions and for copies.
+    ns: u64,
 }
 
 /// See the head of this module.
@@ -141,7 +143,8 @@ impl Stepper {
 
     /// Adds a plan from elsewhere, an earlier run or another rank. The next step is expected to be this one.
     pub fn add(&mut self, plan: StepPlan) {
-        self.know(sequence(plan.graph())).take(plan);
+        let ns = plan.repeated_ns();
+        self.know(sequence(plan.graph())).take(plan, ns);
     }
 
     /// The plans there are, that of the last sequence first.
@@ -273,7 +276,7 @@ impl Stepper {
 
     /// Plans `recorded`, which ran within `settings`. Where no cheaper way is found it's to be run again as it ran: what
     /// has fitted once fits again, which can't be said of a policy that sees no more than the present. Returns the ns of
-    /// repetitions in the plan that is kept.
+    /// repetitions and copies in the plan that is kept.
     ///
     /// # Errors
     ///
@@ -289,7 +292,7 @@ impl Stepper {
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
             let plan = self.planner.adopt(recorded, &settings)?;
             self.tried.push(Tried { name: AS_IT_RAN.to_owned(), recompute_ns: Some(as_it_ran) });
-            self.know(sequence).take(plan);
+            self.know(sequence).take(plan, as_it_ran);
         }
         Ok(self.know(sequence).predicted_ns().unwrap_or(as_it_ran))
     }
@@ -324,9 +327,9 @@ impl Stepper {
         self.tried.clear();
         self.know(sequence(&recorded.graph)).plans += 1;
         match found {
-            Ok(Found { plan, tried }) => {
+            Ok(Found { plan, ns, tried }) => {
                 self.tried = tried;
-                self.know(sequence(&recorded.graph)).take(plan);
+                self.know(sequence(&recorded.graph)).take(plan, ns);
                 Ok(true)
             }
             Err(Fault::NoPlan(name)) => {
@@ -342,7 +345,7 @@ impl Stepper {
     fn know(&mut self, sequence: Digest) -> &mut Known {
         let known = match self.known.iter().position(|known| known.sequence == sequence) {
             Some(at) => self.known.remove(at),
-            None => Known { sequence, seen: 0, next: None, plans: 0, missed: 0, plan: None },
+            None => Known { sequence, seen: 0, next: None, plans: 0, missed: 0, plan: None, ns: 0 },
         };
         self.known.insert(0, known);
         self.known.truncate(self.options.remembered.max(1));
@@ -351,12 +354,12 @@ impl Stepper {
 }
 
 impl Known {
-    fn take(&mut self, plan: StepPlan) {
-        (self.missed, self.plan) = (0, Some(plan));
+    fn take(&mut self, plan: StepPlan, ns: u64) {
+        (self.missed, self.plan, self.ns) = (0, Some(plan), ns);
     }
 
     fn predicted_ns(&self) -> Option<u64> {
-        self.plan.as_ref().map(StepPlan::repeated_ns)
+        self.plan.as_ref().map(|_| self.ns)
     }
 }
 

@@ -7,7 +7,7 @@
 use memfit_engine::StepPlan;
 use memfit_formats::graph_json;
 use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Limits};
+use memfit_ir::{Bytes, Limits, Tier};
 use memfit_plan::liveness::Profile;
 use memfit_sim::simulate;
 
@@ -33,7 +33,8 @@ pub fn save(
 ) -> Saved {
     let (graph, verified) = (plan.graph(), plan.verified());
     let budget = budget.max(verified.peak().round_up(align));
-    let limits = Limits { replays_random: true, ..Limits::arena(budget, align) };
+    let (host, disk) = (verified.tier_peak(Tier::Host), verified.tier_peak(Tier::Disk));
+    let limits = Limits { replays_random: true, host, disk, ..Limits::arena(budget, align) };
     let time = simulate(graph, plan.program(), Some(plan.layout()), device).time;
     let header = PlanHeader {
         graph_name: graph.name().to_owned(),

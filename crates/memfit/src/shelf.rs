@@ -6,10 +6,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memfit_codec::zvc;
 use memfit_engine::HostError;
-use memfit_ir::{Codec, Form, Tier};
+use memfit_ir::{Codec, Form, Link, Nanos, Tier};
+
+/// Bytes that are copied to see how fast that is.
+const TRIAL: usize = 8 << 20;
 
 /// See the head of this file.
 #[derive(Debug, Default)]
@@ -27,6 +31,25 @@ struct Copy {
 }
 
 impl Shelf {
+    /// What the way to such copies and back is like here, where each byte is copied `times` in each direction: what copying a
+    /// few MiB takes, by `clock`.
+    #[must_use]
+    pub fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
+        let from = vec![1u8; TRIAL];
+        // The first one also takes what memory takes that is new to the process, as later ones may.
+        let taken = (0..3).map(|_| {
+            let started = clock();
+            let copied = std::hint::black_box(from.clone());
+            let taken = clock().saturating_sub(started);
+            drop(copied);
+            taken
+        });
+        let taken = taken.min().unwrap_or_default().max(Duration::from_nanos(1));
+        let bandwidth = TRIAL as f64 / taken.as_secs_f64() / f64::from(times.max(1));
+        let latency = Nanos(10_000);
+        Link { out_bandwidth: bandwidth, in_bandwidth: bandwidth, duplex_cap: f64::INFINITY, latency }
+    }
+
     /// A copy of `bytes`, in `form`.
     ///
     /// # Errors

@@ -7,13 +7,16 @@
 //! never dearer than what the portfolio alone finds. What all this may take of memory and time is
 //! [`Settings::allowance`], or an allowance of the planner's own.
 
+use std::sync::LazyLock;
+
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::replay::followed;
 use memfit_engine::stepping::AS_IT_RAN;
 use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried, alloc};
-use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step};
+use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
+use memfit_plan::schedule::offload::{self, OFFLOADS, Offload};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
 use memfit_plan::schedule::{Front, Task};
 
@@ -35,6 +38,8 @@ enum Way {
     Portfolio,
     /// One scheduler alone.
     Scheduler(&'static dyn Recompute),
+    /// One offloading alone.
+    Offload(&'static dyn Offload),
 }
 
 /// The name of the cheapest of all ways, which hosts take unless another is named.
@@ -42,6 +47,10 @@ pub const AUTO: &str = "auto";
 
 /// The name of the engine's portfolio of virtual runs.
 pub const PORTFOLIO: &str = "evict:planned";
+
+/// Of offloadings, as people name them: two families have a strategy `best`.
+static OFFLOAD_NAMES: LazyLock<Vec<String>> =
+    LazyLock::new(|| OFFLOADS.iter().map(|strategy| format!("offload:{}", strategy.info().name)).collect());
 
 /// See the head of this module.
 pub struct StepPlanner {
@@ -82,10 +91,12 @@ impl StepPlanner {
             AUTO => Way::Auto,
             PORTFOLIO => Way::Portfolio,
             _ => {
+                let offload = name.strip_prefix("offload:").and_then(offload::by_name).map(Way::Offload);
                 let bare = name.strip_prefix("recompute:").unwrap_or(name);
-                Way::Scheduler(recompute::by_name(bare).ok_or_else(|| {
+                let way = offload.or_else(|| recompute::by_name(bare).map(Way::Scheduler));
+                way.ok_or_else(|| {
                     unknown("strategy for recorded steps", name, StepPlanner::strategies().into_iter())
-                })?)
+                })?
             }
         };
         Ok(StepPlanner { way, ..self })
@@ -98,6 +109,7 @@ impl StepPlanner {
             Way::Auto => AUTO.to_owned(),
             Way::Portfolio => PORTFOLIO.to_owned(),
             Way::Scheduler(scheduler) => format!("recompute:{}", scheduler.info().name),
+            Way::Offload(offload) => format!("offload:{}", offload.info().name),
         }
     }
 
@@ -105,7 +117,8 @@ impl StepPlanner {
     #[must_use]
     pub fn strategies() -> Vec<&'static str> {
         let schedulers = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-        [AUTO, PORTFOLIO].into_iter().chain(schedulers).collect()
+        let offloads = OFFLOAD_NAMES.iter().map(String::as_str);
+        [AUTO, PORTFOLIO].into_iter().chain(schedulers).chain(offloads).collect()
     }
 
     /// Keeps to `allowance`, whatever the settings say: for planners that plan once.
@@ -162,8 +175,19 @@ impl Planner for StepPlanner {
                 best = Some(found);
             }
         }
+        let offload = match self.way {
+            Way::Auto if settings.tiers[Tier::Host.index()].is_some() => offload::by_name("best"),
+            Way::Offload(offload) => Some(offload),
+            _ => None,
+        };
+        if let Some(offload) = offload.filter(|_| best.as_ref().is_none_or(|best: &Best| best.ns > 0)) {
+            let name = format!("offload:{}", offload.info().name);
+            let found = by_offload(offload, recorded, settings, self.effort.seed, best.as_ref())?;
+            tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
+            best = found.or(best);
+        }
         let scheduler = match self.way {
-            Way::Portfolio => None,
+            Way::Portfolio | Way::Offload(_) => None,
             Way::Auto => recompute::by_name("best"),
             Way::Scheduler(scheduler) => Some(scheduler),
         };
@@ -173,6 +197,7 @@ impl Planner for StepPlanner {
             let stop = || settings.allowance.is_over();
             let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
             let task = Task::issued(&recorded.graph, true, &context);
+            // What moves values may run nothing again, and is no start.
             let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
             let task = task.with_starts(start.into_iter().collect());
             let found = by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?;
@@ -180,7 +205,7 @@ impl Planner for StepPlanner {
             best = found.or(best);
         }
         match best {
-            Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, tried }),
+            Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, ns: best.ns, tried }),
             None => {
                 let names: Vec<&str> = tried.iter().map(|tried| tried.name.as_str()).collect();
                 Err(fault.unwrap_or_else(|| Fault::NoPlan(names.join(", "))))
@@ -217,7 +242,9 @@ fn bad(failure: &Failure) -> Fault {
 /// A device for planning: every op of a recorded step has a measured time, so only the alignment counts.
 fn device(settings: &Settings) -> Result<Device, Fault> {
     let device = input::device("H100").map_err(|failure| bad(&failure))?;
-    Ok(Device { align: settings.align, ..device })
+    let host = settings.tiers[Tier::Host.index()];
+    let (link, host_memory) = (host.map(|host| host.link), host.map_or(Bytes::ZERO, |host| host.capacity));
+    Ok(Device { align: settings.align, link, host_memory, ..device })
 }
 
 /// Where the buffers of `program` lie, and how high.
@@ -270,7 +297,33 @@ fn by_scheduler(
     Ok(None)
 }
 
-/// What the engine does when it follows `program`, and its ns in repetitions; `None` if it can't to the end.
+/// What `offload` finds and the engine can follow, if it's cheaper than `best`.
+fn by_offload(
+    offload: &dyn Offload,
+    recorded: &Recorded,
+    settings: &Settings,
+    seed: u64,
+    best: Option<&Best>,
+) -> Result<Option<Best>, Fault> {
+    let device = device(settings)?;
+    let stop = || settings.allowance.is_over();
+    let context = Context { seed, stop: &stop, ..Context::new(&device) };
+    let task = Task::issued(&recorded.graph, true, &context);
+    let least = best.map_or(u64::MAX, |best| best.ns);
+    let mut target = settings.budget;
+    for _ in 0..ROUNDS {
+        let Ok(moved) = offload.plan(&task, target, &context) else { break };
+        match tried_out(&moved.program, recorded, settings)? {
+            Some((recorded, ns)) => return Ok((ns < least).then_some(Best { recorded, ns })),
+            None if stop() => break,
+            None => target = Bytes(moved.peak.0.min(target.0 - target.0 / 50)),
+        }
+    }
+    Ok(None)
+}
+
+/// What the engine does when it follows `program`, and its ns in repetitions and in waiting for copies; `None` if it can't
+/// to the end.
 fn tried_out(
     program: &Program,
     recorded: &Recorded,
@@ -290,5 +343,5 @@ fn tried_out(
     };
     let settings = Settings { allowance: settings.allowance.share(IN_HAND), ..settings.clone() };
     let ran = followed(&recorded.trace, settings, plan)?;
-    Ok(ran.map(|(recorded, stats)| (recorded, stats.recompute_ns)))
+    Ok(ran.map(|(recorded, stats)| (recorded, stats.recompute_ns.saturating_add(stats.stall_ns))))
 }

@@ -77,8 +77,11 @@ class Fitted:
     training whose first step is made twice has other last bits.
 
     `strategy` names what plans: `auto` takes the cheapest of all ways, `evict:planned` is the engine's
-    portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, family
-    `recompute`) has that one alone.
+    portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, families
+    `recompute` and `offload`) has that one alone.
+
+    `host_budget` bytes of host memory may hold copies of values that leave the device between two uses and
+    come back: a plan moves what is faster to move than to compute again. `offload:best` moves only.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
@@ -94,6 +97,7 @@ class Fitted:
         strategy: str = "auto",
         check: bool | None = None,
         load: str | Path | None = None,
+        host_budget: int | str = 0,
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
     ) -> None:
@@ -104,7 +108,8 @@ class Fitted:
         self._strategy = strategy
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
-        self._budget = Budget(self.budget, device=device, evictor=evictor)
+        self._host_budget = parse_bytes(host_budget) if host_budget else 0
+        self._budget = Budget(self.budget, device=device, evictor=evictor, host_budget=self._host_budget)
         self._calls = 0
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
@@ -161,7 +166,8 @@ class Fitted:
             with contextlib.suppress(memfit.BudgetError), kept_from_forks(self._budget):
                 files, known, self.report.tried = _rehearse.within(functools.partial(within, given, known))
                 return files, known
-        surveyed = _rehearse.survey(run, device, self.budget, self._strategy, self._planning, known)
+        limits = (self.budget, self._host_budget)
+        surveyed = _rehearse.survey(run, device, limits, self._strategy, self._planning, known)
         files, known, told, least, self.report.tried = surveyed
         with kept_from_forks(self._budget):
             try:
@@ -235,7 +241,7 @@ class Fitted:
     def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> Files | None:
         """Profile and plan of the step from a recording without a budget, if there is a plan."""
         try:
-            with _recording(self.step, args, kwargs, self._budget.device) as (native, _):
+            with _recording(self.step, args, kwargs, self._budget.device, self._host_budget) as (native, _):
                 native.set_strategy(self._strategy)
                 return native.save() if native.plan_step(self.budget, **self._planning) else None
         except torch.OutOfMemoryError:
@@ -455,13 +461,13 @@ def floor(
 
 @contextlib.contextmanager
 def _recording(
-    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None
+    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None, host: int = 0
 ) -> Iterator[tuple[Any, Floor]]:
     """Calls a step twice without a limit, the second time recorded.
 
     Yields the native half, which can plan it, and the floor.
     """
-    with Budget(1 << 62, device=device) as budget:
+    with Budget(1 << 62, device=device, host_budget=host) as budget:
         step(*args, **kwargs)
         run = functools.partial(step, *args, **kwargs)
         yield budget._native, _rehearse.recorded(budget._native, run)

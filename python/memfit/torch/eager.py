@@ -70,6 +70,9 @@ class Budget:
     default CUDA, where there is one, or else the CPU) have at any moment, those that are there already
     included. `BudgetError` says what is the least where that is impossible.
 
+    `host_budget` bytes of the process's memory may hold copies of tensors where a plan says so (`fit`);
+    deciding op by op makes none.
+
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through, with other last bits. docs/pytorch-ops.md has the list.
     """
@@ -82,11 +85,17 @@ class Budget:
         evictor: str = "best",
         evict_all: bool = False,
         exact: bool = True,
+        host_budget: int | str = 0,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._native: Any = None
         self._bytes = parse_bytes(budget, self.device)
-        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
+        self._options = {
+            "evictor": evictor,
+            "evict_all": evict_all,
+            "exact": exact,
+            "host_budget": parse_bytes(host_budget) if host_budget else 0,
+        }
         self._mode: _Mode | None = None
         self._ranks: Any = None
         self._hooks: list[Any] = []

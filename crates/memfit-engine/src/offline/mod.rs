@@ -125,7 +125,7 @@ impl Planner for Portfolio {
         let Planned { recorded, stats, by, .. } =
             plan(&recorded.trace, settings, &Effort { most_recompute, ..self.effort })?;
         let tried = vec![Tried { name: by, recompute_ns: Some(stats.recompute_ns) }];
-        Ok(PlanFound { plan: self.adopt(&recorded, settings)?, tried })
+        Ok(PlanFound { plan: self.adopt(&recorded, settings)?, ns: stats.recompute_ns, tried })
     }
 
     fn adopt(&mut self, recorded: &Recorded, settings: &Settings) -> Result<StepPlan, Fault> {

@@ -1,10 +1,12 @@
 //! The class that a dispatch mode in Python calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Instant;
 
+use memfit::Shelf;
 use memfit::engine::Settings;
-use memfit::ir::{Bytes, Nanos};
+use memfit::ir::{Bytes, Link, Nanos, Store, Tier};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -101,12 +103,26 @@ impl Eager {
     }
 }
 
+/// Memory of the process for copies of storages, of so many bytes; what the way there is like is measured once.
+fn host_memory(bytes: u64) -> Option<Store> {
+    static LINK: OnceLock<Link> = OnceLock::new();
+    let link = || {
+        let started = Instant::now();
+        // Out of PyTorch's memory, and into a place of its own.
+        Shelf::link(2, &|| started.elapsed())
+    };
+    (bytes > 0).then(|| Store { capacity: Bytes(bytes), link: *LINK.get_or_init(link) })
+}
+
 #[pymethods]
 impl Eager {
-    /// An engine with `budget` bytes; `glue` is the module `memfit.torch._glue`. `afresh` forgets what earlier engines of this
-    /// process have learnt of ops.
+    /// An engine with `budget` bytes, and `host_budget` for copies that a plan makes; `glue` is the module
+    /// `memfit.torch._glue`. `afresh` forgets what earlier engines of this process have learnt of ops.
     #[new]
-    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false))]
+    #[pyo3(signature = (
+        glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, host_budget = 0
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         glue: &Bound<'_, PyAny>,
         budget: u64,
@@ -115,6 +131,7 @@ impl Eager {
         evict_all: bool,
         exact: bool,
         afresh: bool,
+        host_budget: u64,
     ) -> PyResult<Eager> {
         if afresh {
             drop(super::ops::take_known());
@@ -124,6 +141,8 @@ impl Eager {
             allocator: "ideal".to_owned(),
             evictor: evictor.to_owned(),
             cut: !evict_all,
+            tiers: [host_memory(host_budget), None],
+            copies_beside: false,
             ..Settings::new(Bytes(budget))
         };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;
@@ -432,6 +451,10 @@ impl Eager {
             ("used_bytes", stats.used.0),
             ("op_ns", stats.first_ns),
             ("recompute_ns", stats.recompute_ns),
+            ("stall_ns", stats.stall_ns),
+            ("stored_bytes", stats.stored.0),
+            ("loaded_bytes", stats.loaded.0),
+            ("host_peak_bytes", stats.tier_peaks[Tier::Host.index()].0),
             ("storages", inner.entries.len() as u64),
             ("recipes", inner.engine.host.recipes.len() as u64),
             ("looks", inner.looks.len() as u64),

@@ -67,6 +67,9 @@ pub(crate) struct RunArgs {
     /// Memory its tensors may take: `200MiB`, `50%` of what they take without a limit, `floor+50%`
     #[arg(long, short, value_name = "SIZE|%")]
     budget: Option<Budget>,
+    /// Memory of this machine that plans may move tensors to between two uses [default: none]
+    #[arg(long, value_name = "SIZE")]
+    host_budget: Option<Bytes>,
     /// How many steps
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000))]
     steps: u16,
@@ -79,7 +82,7 @@ pub(crate) struct RunArgs {
     /// When it is decided what goes
     #[arg(long, value_enum, default_value = "online")]
     mode: When,
-    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, or a scheduler [default: auto]
+    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, a scheduler, or `offload:best` [default: auto]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     strategy: Option<&'static str>,
     /// Beside it also the other modes, and Burn's own checkpointing
@@ -134,7 +137,8 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
-    let mut common = Options { seed, scratch: args.scratch, ..Options::default() };
+    let host = args.host_budget.map(|bytes| memfit_burn::Budget::of(bytes.0));
+    let mut common = Options { seed, scratch: args.scratch, host, ..Options::default() };
     if let Some(strategy) = args.strategy {
         common.strategy = strategy;
     }

@@ -1,5 +1,6 @@
 //! What `memfit run` prints.
 
+use memfit::ir::Tier;
 use memfit::{Bytes, Nanos};
 use memfit_burn::zoo::Training;
 use serde_json::{Value, json};
@@ -112,6 +113,9 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "predicted_time_ns": row.expected.as_ref().map(|expected| expected.time.0),
         "memfit_ns": row.report.map(|report| report.own_ns / row.measured.steps.len().max(1) as u64),
         "recompute_ns": engine.map(|engine| engine.recompute_ns),
+        "offload_bytes": engine.map(|engine| engine.stored.0),
+        "host_peak_bytes": engine.map(|engine| engine.tier_peaks[Tier::Host.index()].0),
+        "stall_ns": engine.map(|engine| engine.stall_ns),
         "recomputes": engine.map(|engine| engine.recomputes),
         "evictions": engine.map(|engine| engine.evictions),
         "planning_seconds": row.report.map(|report| report.steps.planning_seconds),
