@@ -342,6 +342,9 @@ fn tried_out(
         StepPlan::judge_unplaced(graph, settings, program.clone())?
     };
     let settings = Settings { allowance: settings.allowance.share(IN_HAND), ..settings.clone() };
+    let Some((ran, _)) = followed(&recorded.trace, settings.clone(), plan)? else { return Ok(None) };
+    // Where the engine had to evict beyond the plan, what it did is another plan, which must do as well.
+    let plan = ran.judged(&settings)?;
     let ran = followed(&recorded.trace, settings, plan)?;
     Ok(ran.map(|(recorded, stats)| (recorded, stats.recompute_ns.saturating_add(stats.stall_ns))))
 }

@@ -367,9 +367,11 @@ def blank(size: int) -> torch.UntypedStorage:
 
 def read(storage: torch.UntypedStorage) -> bytes:
     """The bytes of a storage, outside of PyTorch's memory."""
-    with torch._C._DisableTorchDispatch():
-        here = _bytes(storage).cpu()  # On the CPU this is the storage itself.
-        return ctypes.string_at(here.data_ptr(), storage.nbytes())
+    here = storage
+    if storage.device.type != "cpu":
+        with torch._C._DisableTorchDispatch():
+            here = _bytes(storage).cpu().untyped_storage()
+    return ctypes.string_at(pointer(here), storage.nbytes())
 
 
 def fresh(data: bytes) -> torch.UntypedStorage:

@@ -1,0 +1,175 @@
+"""Plans that move tensors to host memory, and plans with codecs: same bits, within both budgets."""
+
+import copy
+import json
+
+import pytest
+import torch
+from test_fit import left, training
+from torch import nn
+
+import memfit
+import memfit.torch
+
+
+def deep(layers: int = 8):
+    """A training whose results take ten times as long to compute as to move, on any machine."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Conv2d(16, 16, 5, padding=2) for _ in range(layers)))
+    optimizer = torch.optim.AdamW(net.parameters())
+    images, labels = torch.randn(8, 16, 32, 32), torch.randint(0, 16, (8,))
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(images).mean((2, 3)), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return net, optimizer, step, (images, labels)
+
+
+def plainly(make, steps: int):
+    net, optimizer, step, batch = make()
+    torch.manual_seed(1)
+    losses = [float(step(*batch)) for _ in range(steps)]
+    return losses, left(net, optimizer)
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("strategy", ["offload:best", "auto"])
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
+    expected, state = plainly(deep, 5)
+    net, optimizer, step, batch = deep()
+    step(*batch)
+    budget = memfit.torch.floor(lambda: step(*batch)).share(share)
+    net, optimizer, step, batch = deep()
+    fitted = memfit.torch.fit(step, budget, check=False, strategy=strategy, host_budget="64MiB")
+    torch.manual_seed(1)
+    losses = [float(fitted(*batch)) for _ in range(5)]
+    told = fitted._budget._native.stats()
+    fitted.close()
+    assert losses == expected
+    assert same(left(net, optimizer), state)
+    assert fitted.report.measured_peak_bytes <= budget
+    assert 0 < told["host_peak_bytes"] <= 64 << 20
+    assert told["stored_bytes"] == told["loaded_bytes"] > 0
+    assert fitted.report.guided and fitted.report.verified
+
+
+def test_no_more_than_the_host_budget_is_moved():
+    expected, _ = plainly(deep, 4)
+    net, optimizer, step, batch = deep()
+    step(*batch)
+    floor = memfit.torch.floor(lambda: step(*batch))
+    for host in (0, 1_200_000, 2 << 20):
+        net, optimizer, step, batch = deep()
+        fitted = memfit.torch.fit(step, floor.share(0.7), check=False, host_budget=host)
+        torch.manual_seed(1)
+        assert [float(fitted(*batch)) for _ in range(4)] == expected
+        assert fitted._budget._native.stats()["host_peak_bytes"] <= host
+        fitted.close()
+
+
+def test_without_host_memory_a_strategy_that_moves_finds_nothing():
+    expected, _ = plainly(training, 4)
+    net, optimizer, step, batch = training()
+    fitted = memfit.torch.fit(step, 1 << 30, check=False, strategy="offload:best")
+    torch.manual_seed(1)
+    assert [float(fitted(*batch)) for _ in range(4)] == expected
+    fitted.close()
+    with pytest.raises(memfit.UsageError, match="offload:worst"):
+        memfit.torch.fit(step, 1 << 30, check=False, strategy="offload:worst")(*batch)
+
+
+def encode(plan: dict, profile: dict, every: int) -> int:
+    """Has every so many values wait encoded between two uses; how many."""
+    steps, buffers = plan["steps"], plan["buffers"]
+    size_of = [value["bytes"] for value in profile["values"]]
+    uses: dict[int, list[int]] = {}
+    made: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        for buffer in step.get("compute", {}).get("reads", []):
+            uses.setdefault(buffer, []).append(at)
+        for buffer in step.get("compute", {}).get("writes", []):
+            made[buffer] = at
+    taken = {buffer["over"] for buffer in buffers if "over" in buffer}
+    frees = {step["free"]: at for at, step in enumerate(steps) if "free" in step}
+    before: dict[int, list] = {}
+    top = max(buffer["offset"] + buffer["size"] for buffer in buffers)
+    renamed: dict[int, tuple[int, int]] = {}
+    done = 0
+    for number, (buffer, at) in enumerate(sorted(made.items())):
+        reads = [use for use in uses.get(buffer, []) if use > at]
+        gaps = [(a, b) for a, b in zip([at, *reads], reads, strict=False) if b > a + 4]
+        plain = "value" in buffers[buffer] and "over" not in buffers[buffer] and buffer not in taken
+        if number % every or not gaps or not plain or buffer not in frees:
+            continue
+        size = size_of[buffers[buffer]["value"]]
+        if size == 0 or frees[buffer] < gaps[0][1]:
+            continue
+        first, second = gaps[0]
+        bound = size + -(-(-(-size // 4)) // 8)
+        place = lambda top: -(-top // 512) * 512  # noqa: E731
+        packed, again = len(buffers), len(buffers) + 1
+        value = buffers[buffer]["value"]
+        buffers.append({"value": value, "size": bound, "offset": place(top), "encoded": "zvc"})
+        top = place(top) + bound
+        buffers.append({"value": value, "size": size, "offset": place(top)})
+        top = place(top) + size
+        before.setdefault(first + 1, []).extend(
+            [{"encode": {"from": buffer, "to": packed}}, {"free": buffer}]
+        )
+        before.setdefault(second, []).extend([{"decode": {"from": packed, "to": again}}, {"free": packed}])
+        renamed[buffer] = (second, again)
+        done += 1
+    written = []
+    for at, step in enumerate(steps):
+        written += before.get(at, [])
+        name = lambda buffer, at=at: (
+            renamed[buffer][1] if buffer in renamed and at >= renamed[buffer][0] else buffer
+        )
+        if "free" in step:
+            step = {**step, "free": name(step["free"])}
+        if "compute" in step:
+            step = copy.deepcopy(step)
+            step["compute"]["reads"] = [name(buffer) for buffer in step["compute"]["reads"]]
+        written.append(step)
+    plan["steps"] = written
+    plan["budget_bytes"] = plan["banks"][0]["capacity"] = plan["peak_bytes"] = -(-top // 512) * 512
+    return done
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_plan_with_codecs_is_followed_to_the_same_bits(tmp_path, every):
+    expected, state = plainly(training, 4)
+    net, optimizer, step, batch = training()
+    fitted = memfit.torch.fit(step, 1 << 30, check=False)
+    torch.manual_seed(1)
+    step(*batch)  # The optimizer has its state then: each step is as the next.
+    floor = memfit.torch.floor(lambda: step(*batch))
+    fitted.close()
+    net, optimizer, step, batch = training()
+    torch.manual_seed(1)
+    losses = [float(step(*batch))]
+    fitted = memfit.torch.fit(step, floor.share(0.8), check=False)
+    losses.append(float(fitted(*batch)))
+    fitted.save(tmp_path)
+    fitted.close()
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert encode(plan, profile, every) > 3
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert memfit.check((tmp_path / "plan.json").read_bytes(), (tmp_path / "profile.json").read_bytes())
+    again = memfit.torch.fit(step, 1 << 30, check=False, load=tmp_path)
+    losses.append(float(again(*batch)))
+    assert again.report.guided, "the plan was followed to its end"
+    assert again._budget._native.stats()["stall_ns"] > 0
+    losses.append(float(again(*batch)))
+    again.close()
+    assert losses == expected
+    assert same(left(net, optimizer), state)
