@@ -51,7 +51,10 @@ class Plan(Result):
     recompute_ns: int
     time_bound_ns: int
     offload_bytes: int
+    """Bytes that are carried to host memory, each time they are."""
     host_peak_bytes: int
+    stall_ns: int
+    """Part of the step time in which the device waits for transfers."""
     lanes: int
     added_dependencies: int
     planning_seconds: float

@@ -1,6 +1,7 @@
 """Plans that move tensors to host memory, and plans with codecs: same bits, within both budgets."""
 
 import copy
+import itertools
 import json
 
 import pytest
@@ -63,11 +64,11 @@ def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
 
 def test_no_more_than_the_host_budget_is_moved():
     expected, _ = plainly(deep, 4)
-    net, optimizer, step, batch = deep()
+    _, _, step, batch = deep()
     step(*batch)
     floor = memfit.torch.floor(lambda: step(*batch))
     for host in (0, 1_200_000, 2 << 20):
-        net, optimizer, step, batch = deep()
+        _, _, step, batch = deep()
         fitted = memfit.torch.fit(step, floor.share(0.7), check=False, host_budget=host)
         torch.manual_seed(1)
         assert [float(fitted(*batch)) for _ in range(4)] == expected
@@ -77,7 +78,7 @@ def test_no_more_than_the_host_budget_is_moved():
 
 def test_without_host_memory_a_strategy_that_moves_finds_nothing():
     expected, _ = plainly(training, 4)
-    net, optimizer, step, batch = training()
+    _, _, step, batch = training()
     fitted = memfit.torch.fit(step, 1 << 30, check=False, strategy="offload:best")
     torch.manual_seed(1)
     assert [float(fitted(*batch)) for _ in range(4)] == expected
@@ -86,62 +87,63 @@ def test_without_host_memory_a_strategy_that_moves_finds_nothing():
         memfit.torch.fit(step, 1 << 30, check=False, strategy="offload:worst")(*batch)
 
 
+def aligned(offset: int) -> int:
+    return -(-offset // 512) * 512
+
+
+def uses(steps: list, key: str) -> dict[int, list[int]]:
+    """By buffer, the steps that compute with it as `reads` or `writes`."""
+    found: dict[int, list[int]] = {}
+    for at, step in enumerate(steps):
+        for buffer in step.get("compute", {}).get(key, []):
+            found.setdefault(buffer, []).append(at)
+    return found
+
+
 def encode(plan: dict, profile: dict, every: int) -> int:
     """Has every so many values wait encoded between two uses; how many."""
     steps, buffers = plan["steps"], plan["buffers"]
-    size_of = [value["bytes"] for value in profile["values"]]
-    uses: dict[int, list[int]] = {}
-    made: dict[int, int] = {}
-    for at, step in enumerate(steps):
-        for buffer in step.get("compute", {}).get("reads", []):
-            uses.setdefault(buffer, []).append(at)
-        for buffer in step.get("compute", {}).get("writes", []):
-            made[buffer] = at
+    reads, writes = uses(steps, "reads"), uses(steps, "writes")
     taken = {buffer["over"] for buffer in buffers if "over" in buffer}
-    frees = {step["free"]: at for at, step in enumerate(steps) if "free" in step}
-    before: dict[int, list] = {}
+    freed = {step["free"] for step in steps if "free" in step}
     top = max(buffer["offset"] + buffer["size"] for buffer in buffers)
+    before: dict[int, list[dict]] = {}
     renamed: dict[int, tuple[int, int]] = {}
-    done = 0
-    for number, (buffer, at) in enumerate(sorted(made.items())):
-        reads = [use for use in uses.get(buffer, []) if use > at]
-        gaps = [(a, b) for a, b in zip([at, *reads], reads, strict=False) if b > a + 4]
+    for number, (buffer, made) in enumerate(sorted(writes.items())):
+        times = [*made, *reads.get(buffer, [])]
+        gap = next(((a, b) for a, b in itertools.pairwise(times) if b > a + 4), None)
         plain = "value" in buffers[buffer] and "over" not in buffers[buffer] and buffer not in taken
-        if number % every or not gaps or not plain or buffer not in frees:
+        if number % every or gap is None or not plain or buffer not in freed:
             continue
-        size = size_of[buffers[buffer]["value"]]
-        if size == 0 or frees[buffer] < gaps[0][1]:
-            continue
-        first, second = gaps[0]
-        bound = size + -(-(-(-size // 4)) // 8)
-        place = lambda top: -(-top // 512) * 512  # noqa: E731
-        packed, again = len(buffers), len(buffers) + 1
         value = buffers[buffer]["value"]
-        buffers.append({"value": value, "size": bound, "offset": place(top), "encoded": "zvc"})
-        top = place(top) + bound
-        buffers.append({"value": value, "size": size, "offset": place(top)})
-        top = place(top) + size
-        before.setdefault(first + 1, []).extend(
+        size = profile["values"][value]["bytes"]
+        if size == 0:
+            continue
+        packed, again = len(buffers), len(buffers) + 1
+        bound = size + (size + 31) // 32
+        for bytes_, more in ((bound, {"encoded": "zvc"}), (size, {})):
+            buffers.append({"value": value, "size": bytes_, "offset": aligned(top), **more})
+            top = aligned(top) + bytes_
+        before.setdefault(gap[0] + 1, []).extend(
             [{"encode": {"from": buffer, "to": packed}}, {"free": buffer}]
         )
-        before.setdefault(second, []).extend([{"decode": {"from": packed, "to": again}}, {"free": packed}])
-        renamed[buffer] = (second, again)
-        done += 1
+        before.setdefault(gap[1], []).extend([{"decode": {"from": packed, "to": again}}, {"free": packed}])
+        renamed[buffer] = (gap[1], again)
+
+    def name(buffer: int, at: int) -> int:
+        since, again = renamed.get(buffer, (len(steps), buffer))
+        return again if at >= since else buffer
+
     written = []
-    for at, step in enumerate(steps):
-        written += before.get(at, [])
-        name = lambda buffer, at=at: (
-            renamed[buffer][1] if buffer in renamed and at >= renamed[buffer][0] else buffer
-        )
+    for at, step in enumerate(copy.deepcopy(steps)):
         if "free" in step:
-            step = {**step, "free": name(step["free"])}
+            step["free"] = name(step["free"], at)
         if "compute" in step:
-            step = copy.deepcopy(step)
-            step["compute"]["reads"] = [name(buffer) for buffer in step["compute"]["reads"]]
-        written.append(step)
+            step["compute"]["reads"] = [name(buffer, at) for buffer in step["compute"]["reads"]]
+        written += [*before.get(at, []), step]
     plan["steps"] = written
-    plan["budget_bytes"] = plan["banks"][0]["capacity"] = plan["peak_bytes"] = -(-top // 512) * 512
-    return done
+    plan["budget_bytes"] = plan["banks"][0]["capacity"] = plan["peak_bytes"] = aligned(top)
+    return len(renamed)
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -592,3 +592,33 @@ fn the_help_does_not_change_unnoticed() {
     }
     insta::assert_snapshot!(text);
 }
+
+#[test]
+fn values_move_to_host_memory_where_that_is_allowed() {
+    let object = |args: &[&str]| -> Value {
+        let output = memfit(&[&["plan", GRAPH, "--json", "--budget", "floor+50%"], args].concat());
+        assert_eq!(code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let bytes = |object: &Value, key: &str| object[key].as_u64().unwrap();
+    let recomputed = object(&[]);
+    assert_eq!((bytes(&recomputed, "offload_bytes"), bytes(&recomputed, "host_peak_bytes")), (0, 0));
+    let moved = object(&["--strategy", "offload:best"]);
+    assert!(moved["strategy"].as_str().unwrap().contains("offload:best"));
+    assert_eq!(bytes(&moved, "recompute_ns"), 0);
+    assert!(bytes(&moved, "offload_bytes") >= bytes(&moved, "host_peak_bytes"));
+    assert!(
+        bytes(&moved, "host_peak_bytes") > 0 && bytes(&moved, "peak_bytes") <= bytes(&moved, "budget_bytes")
+    );
+    assert!(bytes(&moved, "stall_ns") <= bytes(&moved, "time_ns") - bytes(&moved, "base_time_ns"));
+    // Beside recomputation the faster of both is taken; no more is moved than there is room for.
+    let both = object(&["--host-budget", "256GiB"]);
+    let fastest = bytes(&moved, "time_ns").min(bytes(&recomputed, "time_ns"));
+    assert_eq!(bytes(&both, "time_ns"), fastest);
+    let little = object(&["--host-budget", "1MiB"]);
+    assert!(bytes(&little, "host_peak_bytes") <= 1 << 20);
+    let none = object(&["--strategy", "offload:best", "--strategy", "recompute:best", "--no-offload"]);
+    assert_eq!(bytes(&none, "time_ns"), bytes(&recomputed, "time_ns"));
+    let args = ["plan", GRAPH, "--strategy", "offload:best", "--lanes", "2"];
+    assert_eq!(code(&memfit(&args)), 2);
+}

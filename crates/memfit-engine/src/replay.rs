@@ -78,7 +78,10 @@ pub fn replay_guided(
     let base = trace.base();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
     let patience = Nanos((limit * base.time.0 as f64) as u64);
-    let mut engine = Engine::new(VirtualHost::with_tiers(settings.tiers, settings.copies_beside), Settings { patience, ..settings })?;
+    let mut engine = Engine::new(
+        VirtualHost::with_tiers(settings.tiers, settings.copies_beside),
+        Settings { patience, ..settings },
+    )?;
     if let Some(plan) = plan {
         engine.follow(plan);
     }

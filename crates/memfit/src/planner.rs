@@ -261,7 +261,7 @@ impl<'a> Planner<'a> {
     fn offload_in(&self, strategy: &dyn Offload, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
-        let (mut target, mut needed) = (budget, None);
+        let (mut target, mut needed, mut searches) = (budget, None, 1);
         for _ in 0..ROUNDS {
             let moved = match strategy.plan(&task, target, &context) {
                 Ok(moved) => moved,
@@ -269,12 +269,7 @@ impl<'a> Planner<'a> {
                     return Err(Missed { needed: needed.unwrap_or(missed.needed), why: missed.why });
                 }
             };
-            let place = |placer| self.place_by(placer, moved.program.clone(), budget).ok();
-            let mut placed = place(self.quick);
-            if placed.as_ref().is_none_or(|placed| placed.needs > budget) && !self.goal.live {
-                placed = place(self.placer);
-            }
-            let Some(placed) = placed else { break };
+            let Some((_, placed)) = self.place_near(&moved.program, budget, &mut searches) else { break };
             if placed.needs <= budget {
                 let time_bound = task.base_time().min(placed.time);
                 return Ok(Candidate { time_bound, ..placed });
@@ -296,18 +291,7 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
         let mut searches = SEARCHES;
-        let place = |program: &Program| {
-            let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
-            // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
-            let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
-            let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
-            if quick.needs <= budget || !close || searches == 0 {
-                return Some((quick.needs, quick));
-            }
-            searches -= 1;
-            let placed = self.place(program.clone(), budget).ok()?;
-            Some((placed.needs, placed))
-        };
+        let place = |program: &Program| self.place_near(program, budget, &mut searches);
         match schedule::fit(strategy, &task, budget, &context, place) {
             Ok(fit) => {
                 let time_bound = fit.bound.min(fit.placed.time);
@@ -315,6 +299,20 @@ impl<'a> Planner<'a> {
             }
             Err(infeasible) => Err(Missed { needed: infeasible.needed, why: infeasible.why }),
         }
+    }
+
+    /// `program` placed without a search; or with one of the `searches` that are left, where it is nearly within `budget`.
+    fn place_near(&self, program: &Program, budget: Bytes, searches: &mut u32) -> Option<(Bytes, Candidate)> {
+        let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
+        // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
+        let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
+        let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
+        if quick.needs <= budget || !close || *searches == 0 {
+            return Some((quick.needs, quick));
+        }
+        *searches -= 1;
+        let placed = self.place(program.clone(), budget).ok()?;
+        Some((placed.needs, placed))
     }
 
     /// `chosen` on the goal's lanes: the program with its waits, the dependencies that memory added, and the step

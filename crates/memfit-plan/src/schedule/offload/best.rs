@@ -99,6 +99,7 @@ impl Search<'_> {
         let mut live = live.clone();
         let mut copies = vec![0u64; live.len() + 1];
         let (mut chosen, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..gaps.len()).collect());
+        let mut is_chosen = vec![false; gaps.len()];
         while live.iter().any(|&live| live > limit) {
             if (self.context.stop)() {
                 return None;
@@ -118,6 +119,7 @@ impl Search<'_> {
             for &(_, at) in rated.iter() {
                 if self.fits_host(&mut copies, &gaps[at]) {
                     take(&mut live, &gaps[at], -1);
+                    is_chosen[at] = true;
                     chosen.push(at);
                     taken += 1;
                 }
@@ -128,17 +130,18 @@ impl Search<'_> {
             if taken == 0 {
                 return None;
             }
-            left.retain(|at| !chosen.contains(at));
+            left.retain(|&at| !is_chosen[at]);
         }
         // The last to be chosen were chosen with most known.
-        for at in chosen.clone() {
+        for &at in &chosen {
             let gap = &gaps[at];
             let away = gap.from + 1..gap.to.min(live.len());
             if live[away].iter().all(|&live| live + gap.size <= limit) {
                 take(&mut live, gap, 1);
-                chosen.retain(|&other| other != at);
+                is_chosen[at] = false;
             }
         }
+        chosen.retain(|&at| is_chosen[at]);
         Some(chosen)
     }
 

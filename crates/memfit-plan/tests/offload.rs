@@ -1,0 +1,111 @@
+//! Offloading on random graphs: within both budgets, right on real bytes, as fast as the clock says.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, Tier};
+use memfit_plan::Context;
+use memfit_plan::liveness::Profile;
+use memfit_plan::place::{Problem, by_name};
+use memfit_plan::schedule::Task;
+use memfit_plan::schedule::offload::{Best, OFFLOADS, Offload};
+use memfit_sim::simulate;
+use memfit_testkit::bytes::{Truth, check};
+use memfit_testkit::{Layered, device, layered};
+use memfit_verify::verify;
+
+const KIB: u64 = 1 << 10;
+
+fn linked(host: Bytes) -> Device {
+    let link = Link { out_bandwidth: 4e9, in_bandwidth: 6e9, duplex_cap: f64::INFINITY, latency: Nanos(100) };
+    Device { link: Some(link), host_memory: host, ..device() }
+}
+
+/// A random graph whose values are large enough to be worth a transfer.
+fn graph(seed: u64) -> memfit_ir::Graph {
+    layered(shape(seed), seed)
+}
+
+fn shape(seed: u64) -> Layered {
+    let ops = 4 + usize::try_from(seed % 37).unwrap();
+    Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64 }
+}
+
+/// The plan of `strategy` within `budget`, if it finds one; judged, run on real bytes, and timed.
+fn planned(
+    strategy: &dyn Offload,
+    graph: &memfit_ir::Graph,
+    (device, in_place): (&Device, InPlace),
+    budget: Bytes,
+    what: &str,
+) -> Option<(Nanos, usize)> {
+    let context = Context::new(device);
+    let order: Vec<OpId> = graph.op_ids().collect();
+    let task = Task::new(graph, &order, in_place, true, &context);
+    let moved = match strategy.plan(&task, budget, &context) {
+        Ok(moved) => moved,
+        Err(missed) => {
+            assert!(missed.proved == (budget < task.floor().0), "{what}: {missed:?}");
+            return None;
+        }
+    };
+    assert!(moved.peak <= budget, "{what}");
+    assert_eq!(moved.peak, Profile::of(&moved.program, device.align).peak().0, "{what}");
+    let timeline = simulate(graph, &moved.program, None, device);
+    assert_eq!((moved.time, timeline.stuck, timeline.recomputes), (timeline.time, 0, 0), "{what}");
+    assert!(moved.time >= task.base_time(), "{what}");
+    let (problem, item_of) = Problem::of(graph, &moved.program, &Limits::arena(Bytes::MAX, device.align));
+    let placement = by_name("dive").unwrap().place(&problem, &context).unwrap();
+    let layout = Problem::layout(&placement.places, &item_of);
+    let plan = Plan { graph: graph.digest(), program: moved.program, layout };
+    let limits = Limits { host: device.host_memory, ..Limits::arena(placement.height, device.align) };
+    let verified =
+        verify(graph, &limits, plan.clone()).unwrap_or_else(|rejected| panic!("{what}: {rejected}"));
+    assert!(verified.tier_peak(Tier::Host) <= device.host_memory, "{what}");
+    if let Err(fault) = check(&Truth::of(graph), graph, &limits, &plan) {
+        panic!("{what}: wrong bytes: {fault:?}");
+    }
+    let stores = plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. }));
+    Some((moved.time, stores.count()))
+}
+
+#[test]
+fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
+    let (mut found, mut tight, mut stores, mut hidden) = (0, 0, 0, 0);
+    for seed in 0..100 {
+        let graph = graph(seed);
+        let order: Vec<OpId> = graph.op_ids().collect();
+        for (part, host) in [(90, 1 << 30), (60, 1 << 30), (30, 1 << 30), (0, 1 << 30), (60, 40 * KIB)] {
+            let device = linked(Bytes(host));
+            let in_place = [InPlace::Must, InPlace::May][usize::try_from(seed % 2).unwrap()];
+            let task = Task::new(&graph, &order, in_place, true, &Context::new(&device));
+            let (floor, peak) = (task.floor().0, task.reference());
+            let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
+            for strategy in OFFLOADS {
+                let what = format!("seed {seed}, {}, {part} %, host {host}", strategy.info().name);
+                match planned(*strategy, &graph, (&device, in_place), budget, &what) {
+                    Some((time, count)) => {
+                        found += 1;
+                        stores += count;
+                        hidden += usize::from(count > 0 && time == task.base_time());
+                        // The same input, the same plan.
+                        let again = planned(*strategy, &graph, (&device, in_place), budget, &what);
+                        assert_eq!(again, Some((time, count)), "{what}");
+                    }
+                    None => tight += 1,
+                }
+            }
+        }
+    }
+    println!("{found} plans with {stores} stores, {hidden} of them for nothing; {tight} not found");
+    assert!(found > 300 && stores > 500 && hidden > 20 && tight > 0);
+}
+
+#[test]
+fn without_a_link_it_says_so() {
+    let graph = graph(7);
+    let device = device();
+    let context = Context::new(&device);
+    let order: Vec<OpId> = graph.op_ids().collect();
+    let task = Task::new(&graph, &order, InPlace::May, true, &context);
+    let missed = Best.plan(&task, task.floor().0, &context).unwrap_err();
+    assert!(missed.why.unwrap().contains("no link"));
+}
