@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn copies_have_the_bytes_in_every_form() {
-        let bytes: Vec<u8> = (0..1000usize).map(|at| if at % 16 < 4 { at.to_le_bytes()[0] } else { 0 }).collect();
+        let bytes: Vec<u8> =
+            (0..1000usize).map(|at| if at % 16 < 4 { at.to_le_bytes()[0] } else { 0 }).collect();
         let mut shelf = Shelf::default();
         for form in
             [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)]
