@@ -309,9 +309,13 @@ impl<H: Host> Engine<'_, H> {
     /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
     fn leave(&mut self, tensor: (u32, u64)) {
         let Some(storage) = self.storage_named(tensor) else { return };
-        match self.state.storage(storage).in_pool {
-            true => self.evict(storage),
-            false => self.forgo(storage),
+        if !self.state.storage(storage).in_pool {
+            self.forgo(storage);
+        } else if self.host.is_shared(storage) {
+            // Somebody may have written to it since: what is computed again, and a copy, would not have that.
+            self.keep(storage);
+        } else {
+            self.evict(storage);
         }
     }
 

@@ -27,7 +27,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
-        if !this.evictable || !root.defined || this.size == 0 {
+        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(storage) {
             return Ok(None);
         }
         let block = self.block(storage);

@@ -223,3 +223,25 @@ fn a_step_that_is_another_leaves_the_plan_with_all_it_stored() {
     }
     assert!(checked > 200, "{checked}");
 }
+
+#[test]
+fn what_others_may_have_written_to_stays_whatever_the_plan_says() {
+    let mut freed = 0;
+    for seed in 0..300 {
+        let graph = graph(seed);
+        let trace = Trace::of_graph(&graph, |_| Nanos(5));
+        let all = recorded(&trace).unwrap();
+        let Some(schedule) = schedule(&all.graph, &mut Rng::new(seed)) else { continue };
+        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
+        let program = schedule.program(&all.graph, InPlace::Must).unwrap();
+        let plan = StepPlan::judge_unplaced(all.graph, &roomy, program).unwrap();
+        let host = Numbers { shared: true, ..Numbers::default() };
+        let mut engine = Engine::new(host, roomy).unwrap();
+        engine.follow(plan);
+        drive(&mut engine, &trace).unwrap();
+        assert_eq!(engine.host.moved, [0; 3], "seed {seed}: nothing is copied");
+        assert_eq!((engine.stats().recomputes, engine.stats().evictions), (0, 0), "seed {seed}");
+        freed += 1;
+    }
+    assert!(freed > 100, "{freed}");
+}

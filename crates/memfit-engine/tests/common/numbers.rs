@@ -19,6 +19,8 @@ pub(crate) struct Numbers {
     pub(crate) copied: u64,
     /// How many copies were made, came back, and were forgotten.
     pub(crate) moved: [usize; 3],
+    /// Whether somebody else may have written to any storage: then all must stay.
+    pub(crate) shared: bool,
     /// Every so many copies are lost: they can't be made, or do not come back.
     pub(crate) loses: Option<u64>,
     /// Scratch memory that the last run had, and the bytes that were left beside it.
@@ -79,6 +81,10 @@ impl Host for Numbers {
         if block.size > Bytes::ZERO {
             self.held.remove(&block.offset.0);
         }
+    }
+
+    fn is_shared(&mut self, _storage: u32) -> bool {
+        self.shared
     }
 
     fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
