@@ -1,6 +1,7 @@
 """`memfit.torch.fit`: recorded once, planned, guided; same bits, within the budget, back to op by op."""
 
 import copy
+import itertools
 import json
 import random
 import time
@@ -8,6 +9,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 import memfit
 import memfit.torch
@@ -277,3 +279,50 @@ def test_an_exception_in_a_step_leaves_everything_usable():
     for _ in range(2):
         fitted(*batch)
     fitted.close()
+
+
+def unseen_writes(quiet: int):
+    """A training that writes to what it keeps past every mode, but not in its first `quiet` steps."""
+    torch.manual_seed(0)
+    weights = [torch.randn(256, 256) / 16 for _ in range(8)]
+    biases = nn.ParameterList(torch.zeros(256) for _ in weights)
+    optimizer = torch.optim.SGD(biases.parameters(), lr=0.1)
+    steps = itertools.count(1)
+
+    def step(hidden):
+        optimizer.zero_grad()
+        writes, kept = next(steps) > quiet, []
+        for at, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            made = hidden @ weight
+            hidden = made + bias
+            kept.append(made)
+            if writes and at in (2, 5):
+                with torch.no_grad(), _disable_current_modes():
+                    made.detach().add_(0.25 * at)
+        loss = hidden.square().mean()
+        seen = sum(made.detach().abs().mean() for made in reversed(kept))
+        loss.backward()
+        optimizer.step()
+        return loss.detach() + seen
+
+    return step, torch.randn(512, 256)
+
+
+@pytest.mark.parametrize("strategy", ["evict:planned", "auto"])
+@pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.6])
+def test_what_was_written_to_unseen_is_not_freed_by_a_plan(strategy, share):
+    step, batch = unseen_writes(3)
+    expected = [float(step(batch)) for _ in range(6)]
+    step, batch = unseen_writes(3)
+    budget = memfit.torch.floor(lambda: step(batch)).share(share)
+    step, batch = unseen_writes(3)
+    fitted = memfit.torch.fit(step, budget, check=False, strategy=strategy)
+    try:
+        for at, loss in enumerate(expected):
+            assert float(fitted(batch)) == loss, f"step {at + 1}"
+    except memfit.BudgetError:
+        pass  # What must stay may be more than there is room for.
+    except RuntimeError as error:
+        assert "written to unseen" in str(error)
+    finally:
+        fitted.close()

@@ -82,7 +82,7 @@ mod tests {
         for size in (0..200).chain([4096, 4097, 65_535]) {
             for sparse in [0, 1, 2, 9] {
                 let word = |state: &mut u64| {
-                    if sparse == 0 || draw(state) % (sparse + 1) > 0 { 0 } else { draw(state) }
+                    if sparse == 0 || !draw(state).is_multiple_of(sparse + 1) { 0 } else { draw(state) }
                 };
                 let words: Vec<u8> =
                     (0..=size / 4).flat_map(|_| word(&mut state).to_le_bytes()[..4].to_vec()).collect();
