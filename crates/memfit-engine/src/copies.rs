@@ -110,16 +110,13 @@ impl Stores {
         }
     }
 
-    /// Whether there is a copy of `storage`. Costs next to nothing where there are none at all.
-    pub(crate) fn has(&self, storage: u32) -> bool {
-        !self.of.is_empty() && self.of.contains_key(&storage)
+    /// Whether there is no copy at all: what most engines may ask first, before each run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.of.is_empty()
     }
-}
 
-/// The tier that a form is in, if it's not device memory.
-pub(crate) fn tier(form: Form) -> Option<Tier> {
-    match form {
-        Form::Tier(tier) | Form::EncodedOn(tier, _) => Some(tier),
-        Form::Encoded(_) => None,
+    /// Whether there is a copy of `storage`.
+    pub(crate) fn has(&self, storage: u32) -> bool {
+        !self.is_empty() && self.of.contains_key(&storage)
     }
 }

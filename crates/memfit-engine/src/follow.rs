@@ -180,7 +180,10 @@ impl<H: Host> Engine<'_, H> {
                     self.preferred.clear();
                     again
                 }
-                Step::Free(buffer) => self.follow_free(guide, buffer),
+                Step::Free(buffer) => {
+                    self.follow_free(guide, buffer);
+                    true
+                }
                 _ => self.follow_copy(guide, step)?,
             };
             if !kept {
@@ -192,7 +195,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// A buffer's stay ends: what it holds goes, or an encoded copy.
-    fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) -> bool {
+    fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) {
         match guide.plan.program().buffers[buffer.index()].content {
             Content::Value(value) if guide.holder[value.index()] == buffer.0 => {
                 guide.holder[value.index()] = NONE;
@@ -201,7 +204,6 @@ impl<H: Host> Engine<'_, H> {
             Content::Encoded(..) => self.discard(guide.encoded[buffer.index()]),
             Content::Value(_) | Content::Workspace => {}
         }
-        true
     }
 
     /// A step that has to do with copies. False: it can't be done. What may not go is not stored: it stays.

@@ -80,7 +80,9 @@ impl<H: Host> Engine<'_, H> {
     /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.
     fn banish(&mut self, storage: u32) -> bool {
         let children: Vec<u32> = self.state.children(storage).collect();
-        children.iter().for_each(|&child| self.finish(child));
+        if !self.stores.is_empty() {
+            children.iter().for_each(|&child| self.finish(child));
+        }
         let this = self.state.storage(storage);
         if this.locks > 0 || children.iter().any(|&child| !self.state.storage(child).resident) {
             return false;

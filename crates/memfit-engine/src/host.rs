@@ -173,9 +173,7 @@ impl VirtualHost {
     fn transfer(&mut self, tier: Tier, direction: usize, size: Bytes) -> Result<u64, HostError> {
         let missing = || HostError(format!("there is no {} for copies", tier.name()));
         let link = self.tiers[tier.index()].ok_or_else(missing)?.link;
-        let rate = if direction == 0 { link.out_bandwidth } else { link.in_bandwidth };
-        let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
-        let time = link.latency + Nanos::from_secs_f64(size.0 as f64 / rate);
+        let time = if direction == 0 { link.out_time(size) } else { link.in_time(size) };
         let queue = &mut self.queues[tier.index()][direction];
         *queue = (*queue).max(self.clock.0).saturating_add(time.0);
         if !self.beside {
@@ -210,9 +208,8 @@ impl Host for VirtualHost {
             }
         };
         let (size, tier) = match form {
-            Form::Tier(tier) | Form::EncodedOn(tier, _) => (size, Some(tier)),
             Form::Encoded(codec) if matches!(from, Source::Block(_)) => (codec.bound(size), None),
-            Form::Encoded(_) => (size, None),
+            _ => (size, form.tier()),
         };
         let done = match (tier, before) {
             (Some(tier), _) => self.transfer(tier, 0, size)?,

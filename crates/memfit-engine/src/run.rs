@@ -28,7 +28,8 @@ impl<H: Host> Engine<'_, H> {
 
     fn run_with(&mut self, record: u32, target: u32, scratch: &mut Scratch) -> Result<(), Fault> {
         let Scratch { reads, writes, fresh, .. } = scratch;
-        for at in 0..self.state.record(record).outputs.len() {
+        let outputs = if self.stores.is_empty() { 0 } else { self.state.record(record).outputs.len() };
+        for at in 0..outputs {
             if let Output::InPlace(of) = self.state.record(record).outputs[at] {
                 self.finish(self.state.storage_of(self.state.record(record).reads[of]));
             }

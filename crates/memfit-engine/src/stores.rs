@@ -10,7 +10,7 @@
 
 use memfit_ir::{Bytes, Form, Nanos, Tier};
 
-use crate::copies::{Busy, Row, tier};
+use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Source};
@@ -53,10 +53,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         self.wait(from)?;
         let Some(source) = self.stores.row(from) else { return Ok(None) };
-        let codec = match source.form {
-            Form::Encoded(codec) | Form::EncodedOn(_, codec) => codec,
-            Form::Tier(_) => return Ok(None),
-        };
+        let Some(codec) = source.form.codec() else { return Ok(None) };
         let form = to.map_or(Form::Encoded(codec), |tier| Form::EncodedOn(tier, codec));
         let copy = (Source::Copy(source.name), Some(source.form));
         let Some(row) = self.make(source.storage, copy, form, at)? else { return Ok(None) };
@@ -78,12 +75,9 @@ impl<H: Host> Engine<'_, H> {
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
         let plain = Bytes(self.state.storage(storage).size);
-        let size = match form {
-            Form::Tier(_) => plain,
-            Form::Encoded(codec) | Form::EncodedOn(_, codec) => codec.bound(plain),
-        };
+        let size = form.codec().map_or(plain, |codec| codec.bound(plain));
         let mut block = None;
-        if let Some(tier) = tier(form) {
+        if let Some(tier) = form.tier() {
             let capacity = self.settings.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
             if self.stores.used[tier.index()] + size > capacity {
                 return Ok(None);
@@ -107,7 +101,7 @@ impl<H: Host> Engine<'_, H> {
             }
             return Ok(None);
         };
-        if let Some(tier) = tier(form) {
+        if let Some(tier) = form.tier() {
             let used = &mut self.stores.used[tier.index()];
             *used += size;
             let peak = &mut self.stats.tier_peaks[tier.index()];
@@ -122,10 +116,10 @@ impl<H: Host> Engine<'_, H> {
         let at = self.stores.add(row);
         if busy == Busy::Out {
             let from = match from {
-                Source::Copy(_) => source.and_then(tier).map(|tier| (tier, false)),
+                Source::Copy(_) => source.and_then(Form::tier).map(|tier| (tier, false)),
                 Source::Block(_) => None,
             };
-            let queue = tier(form).map(|tier| (tier, true)).or(from);
+            let queue = form.tier().map(|tier| (tier, true)).or(from);
             self.stores.begin(at, busy, queue, NONE);
         }
         Ok(Some(at))
@@ -166,7 +160,7 @@ impl<H: Host> Engine<'_, H> {
             Some(log) => log.load(&mut self.state, storage, row.form, row.logged),
             None => NONE,
         };
-        self.stores.begin(at, Busy::Into, tier(row.form).map(|tier| (tier, false)), step);
+        self.stores.begin(at, Busy::Into, row.form.tier().map(|tier| (tier, false)), step);
         if row.block.is_some() {
             self.wait(at)?;
         }
@@ -225,7 +219,7 @@ impl<H: Host> Engine<'_, H> {
         let _ = self.wait(at);
         let Some(row) = self.stores.take(at) else { return };
         self.host.discard(row.name);
-        if let Some(tier) = tier(row.form) {
+        if let Some(tier) = row.form.tier() {
             let used = &mut self.stores.used[tier.index()];
             *used = used.saturating_sub(row.size);
         }
@@ -260,7 +254,7 @@ impl<H: Host> Engine<'_, H> {
     /// What is nearer comes sooner: what is under way, what is in device memory, the host, the disk.
     fn is_far(&self, at: u32) -> (bool, usize) {
         let Some(row) = self.stores.row(at) else { return (true, usize::MAX) };
-        (row.busy != Busy::Into, tier(row.form).map_or(0, |tier| 1 + tier.index()))
+        (row.busy != Busy::Into, row.form.tier().map_or(0, |tier| 1 + tier.index()))
     }
 
     /// Before the bytes of `storage` go or are written to: what reads them is done.

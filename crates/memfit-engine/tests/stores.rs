@@ -83,6 +83,20 @@ fn schedule(graph: &Graph, rng: &mut Rng) -> Option<Schedule> {
     any.then_some(Schedule { actions })
 }
 
+/// The step of a generated graph, limits with room for all of it, and a plan of it with copies; `None` where the graph has
+/// nothing to copy.
+fn planned(seed: u64, random: u64, time: impl Fn(OpId) -> Nanos) -> Option<(Trace, Settings, StepPlan)> {
+    let trace = Trace::of_graph(&graph(seed), time);
+    let all = recorded(&trace).unwrap();
+    let schedule = schedule(&all.graph, &mut Rng::new(random))?;
+    let program =
+        schedule.program(&all.graph, InPlace::Must).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
+    let plan = StepPlan::judge_unplaced(all.graph, &roomy, program)
+        .unwrap_or_else(|refusal| panic!("seed {seed}: {refusal}\n{}", refusal.replay));
+    Some((trace, roomy, plan))
+}
+
 fn judge(recorded: &Recorded, settings: &Settings, what: &str) {
     let plan = recorded.plan().expect("the allocator has addresses");
     let limits = settings.limits(settings.budget);
@@ -135,17 +149,9 @@ fn plans_with_copies_are_followed_and_keep_every_number() {
     let (mut plans, mut kept, mut moved, mut left) = (0, 0, [0; 3], 0);
     let (mut made, mut asked) = (0, 0);
     for seed in 0..3000 {
-        let graph = graph(seed);
-        let trace = Trace::of_graph(&graph, |op| Nanos(1 + u64::from(op.0) * 7 % 13));
-        let all = recorded(&trace).unwrap();
-        let rng = &mut Rng::new(!seed);
-        let Some(schedule) = schedule(&all.graph, rng) else { continue };
+        let time = |op: OpId| Nanos(1 + u64::from(op.0) * 7 % 13);
+        let Some((trace, roomy, plan)) = planned(seed, !seed, time) else { continue };
         let what = format!("seed {seed}");
-        let program =
-            schedule.program(&all.graph, InPlace::Must).unwrap_or_else(|fault| panic!("{what}: {fault}"));
-        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
-        let plan = StepPlan::judge_unplaced(all.graph.clone(), &roomy, program)
-            .unwrap_or_else(|refusal| panic!("{what}: {refusal}\n{}", refusal.replay));
         plans += 1;
         let (plain, _, _) = run(&trace, &roomy, None, None, &what).unwrap();
         let (numbers, guided, count) = run(&trace, &roomy, Some(plan.clone()), None, &what).unwrap();
@@ -193,14 +199,8 @@ fn plans_with_copies_are_followed_and_keep_every_number() {
 fn a_step_that_is_another_leaves_the_plan_with_all_it_stored() {
     let mut checked = 0;
     for seed in 0..600 {
-        let graph = graph(seed);
-        let trace = Trace::of_graph(&graph, |_| Nanos(5));
-        let all = recorded(&trace).unwrap();
-        let Some(schedule) = schedule(&all.graph, &mut Rng::new(seed)) else { continue };
+        let Some((trace, roomy, plan)) = planned(seed, seed, |_| Nanos(5)) else { continue };
         let what = format!("seed {seed}");
-        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
-        let program = schedule.program(&all.graph, InPlace::Must).unwrap();
-        let plan = StepPlan::judge_unplaced(all.graph, &roomy, program).unwrap();
         // From some call on, ops are of another kind.
         let mut other = trace.clone();
         other.kinds.push("other".to_owned());
@@ -228,13 +228,7 @@ fn a_step_that_is_another_leaves_the_plan_with_all_it_stored() {
 fn what_others_may_have_written_to_stays_whatever_the_plan_says() {
     let mut freed = 0;
     for seed in 0..300 {
-        let graph = graph(seed);
-        let trace = Trace::of_graph(&graph, |_| Nanos(5));
-        let all = recorded(&trace).unwrap();
-        let Some(schedule) = schedule(&all.graph, &mut Rng::new(seed)) else { continue };
-        let roomy = settings(Bytes(trace.base().peak.0 * 6 + 8192).round_up(ALIGN), Bytes(1 << 20));
-        let program = schedule.program(&all.graph, InPlace::Must).unwrap();
-        let plan = StepPlan::judge_unplaced(all.graph, &roomy, program).unwrap();
+        let Some((trace, roomy, plan)) = planned(seed, seed, |_| Nanos(5)) else { continue };
         let host = Numbers { shared: true, ..Numbers::default() };
         let mut engine = Engine::new(host, roomy).unwrap();
         engine.follow(plan);

@@ -124,6 +124,30 @@ pub struct Link {
     pub latency: Nanos,
 }
 
+/// A rate in bytes per second that can be divided by: 1 GB/s for what is none.
+#[must_use]
+pub fn usable_rate(rate: f64) -> f64 {
+    if rate.is_nan() || rate <= 0.0 { 1e9 } else { rate }
+}
+
+impl Link {
+    /// What moving `size` bytes to the tier takes, if nothing else is on the way.
+    #[must_use]
+    pub fn out_time(&self, size: Bytes) -> Nanos {
+        self.time(size, self.out_bandwidth)
+    }
+
+    /// What moving `size` bytes from the tier takes, if nothing else is on the way.
+    #[must_use]
+    pub fn in_time(&self, size: Bytes) -> Nanos {
+        self.time(size, self.in_bandwidth)
+    }
+
+    fn time(&self, size: Bytes, rate: f64) -> Nanos {
+        self.latency + Nanos::from_secs_f64(size.0 as f64 / usable_rate(rate))
+    }
+}
+
 /// A tier of a device: how much of it plans may use, and the way there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Store {

@@ -20,7 +20,7 @@ mod units;
 
 pub use codec::Codec;
 pub use csr::Csr;
-pub use device::{Bank, Device, Dtype, Limits, Link, Store, Tier};
+pub use device::{Bank, Device, Dtype, Limits, Link, Store, Tier, usable_rate};
 pub use digest::{BadDigest, Digest, DigestHasher};
 pub use graph::{
     Algorithm, Effect, Graph, GraphBuilder, GraphError, Op, OpSpec, Phase, Pin, Reuse, Role, Value, ValueSpec,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use memfit_ir::{Bytes, CopyId, Device, Link, Nanos, Program, Step, Tier};
+use memfit_ir::{Bytes, CopyId, Device, Link, Nanos, Program, Step, Tier, usable_rate};
 
 use crate::{Busy, Costs, Timeline};
 
@@ -120,8 +120,7 @@ impl Clock<'_> {
             Step::Encode { from, to } | Step::Decode { from, to } => {
                 let size = |buffer: memfit_ir::BufferId| self.program.buffers.get(buffer.index());
                 let bytes: Bytes = [from, to].into_iter().filter_map(size).map(|buffer| buffer.size).sum();
-                let rate = self.device.bandwidth * self.device.efficiency.1;
-                let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
+                let rate = usable_rate(self.device.bandwidth * self.device.efficiency.1);
                 Nanos::from_secs_f64(bytes.0 as f64 / rate).max(self.device.launch)
             }
             Step::Offload { to: copy, .. } => {
@@ -153,9 +152,8 @@ impl Clock<'_> {
         let Some(Link { out_bandwidth, in_bandwidth, duplex_cap, .. }) = self.device.link_to(tier) else {
             return [1.0; 2]; // No link, and still a transfer: 1 GB/s, for the judge knows no links.
         };
-        let sane = |rate: f64| if rate.is_nan() || rate <= 0.0 { 1e9 } else { rate };
-        let mut rates = [sane(out_bandwidth) / 1e9, sane(in_bandwidth) / 1e9];
-        let cap = sane(duplex_cap) / 1e9;
+        let mut rates = [usable_rate(out_bandwidth) / 1e9, usable_rate(in_bandwidth) / 1e9];
+        let cap = usable_rate(duplex_cap) / 1e9;
         let moves = |queue: &Queue| queue.running.is_some_and(|transfer| transfer.wait == 0);
         if self.queues[tier.index()].iter().all(moves) && rates[0] + rates[1] > cap {
             let share = cap / (rates[0] + rates[1]);

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use memfit_codec::zvc;
 use memfit_engine::HostError;
-use memfit_ir::{Codec, Form, Link, Nanos, Tier};
+use memfit_ir::{Bytes, Codec, Form, Link, Nanos, Store, Tier};
 
 /// Bytes that are copied to see how fast that is.
 const TRIAL: usize = 8 << 20;
@@ -30,26 +30,32 @@ struct Copy {
     size: usize,
 }
 
-impl Shelf {
-    /// What the way to such copies and back is like here, where each byte is copied `times` in each direction: what copying a
-    /// few MiB takes, by `clock`.
-    #[must_use]
-    pub fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
-        let from = vec![1u8; TRIAL];
-        // The first one also takes what memory takes that is new to the process, as later ones may.
-        let taken = (0..3).map(|_| {
-            let started = clock();
-            let copied = std::hint::black_box(from.clone());
-            let taken = clock().saturating_sub(started);
-            drop(copied);
-            taken
-        });
-        let taken = taken.min().unwrap_or_default().max(Duration::from_nanos(1));
-        let bandwidth = TRIAL as f64 / taken.as_secs_f64() / f64::from(times.max(1));
-        let latency = Nanos(10_000);
-        Link { out_bandwidth: bandwidth, in_bandwidth: bandwidth, duplex_cap: f64::INFINITY, latency }
-    }
+/// Memory of the process for copies, of `capacity` bytes. What the way there is like is measured once in a process, by
+/// `clock`: each byte goes out of what the framework calls its memory, and into a place of its own.
+#[must_use]
+pub fn host_memory(capacity: Bytes, clock: &dyn Fn() -> Duration) -> Store {
+    static LINK: OnceLock<Link> = OnceLock::new();
+    Store { capacity, link: *LINK.get_or_init(|| link(2, clock)) }
+}
 
+/// What copying is like here, where each byte is copied `times` in each direction: what copying a few MiB takes, by `clock`.
+fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
+    let from = vec![1u8; TRIAL];
+    // The first one also takes what memory takes that is new to the process, as later ones may.
+    let taken = (0..3).map(|_| {
+        let started = clock();
+        let copied = std::hint::black_box(from.clone());
+        let taken = clock().saturating_sub(started);
+        drop(copied);
+        taken
+    });
+    let taken = taken.min().unwrap_or_default().max(Duration::from_nanos(1));
+    let bandwidth = TRIAL as f64 / taken.as_secs_f64() / f64::from(times.max(1));
+    let latency = Nanos(10_000);
+    Link { out_bandwidth: bandwidth, in_bandwidth: bandwidth, duplex_cap: f64::INFINITY, latency }
+}
+
+impl Shelf {
     /// A copy of `bytes`, in `form`.
     ///
     /// # Errors
@@ -125,6 +131,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
+
+    #[test]
+    fn plans_count_for_a_codec_what_it_takes_at_most() {
+        for size in (0..300).chain([4096, 65_535, 1 << 20]) {
+            assert_eq!(Codec::Zvc.bound(Bytes(size as u64)).0, zvc::bound(size) as u64);
+        }
+    }
 
     #[test]
     fn copies_have_the_bytes_in_every_form() {

@@ -180,29 +180,32 @@ impl Planner for StepPlanner {
             Way::Offload(offload) => Some(offload),
             _ => None,
         };
-        if let Some(offload) = offload.filter(|_| best.as_ref().is_none_or(|best: &Best| best.ns > 0)) {
-            let name = format!("offload:{}", offload.info().name);
-            let found = by_offload(offload, recorded, settings, self.effort.seed, best.as_ref())?;
-            tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
-            best = found.or(best);
-        }
         let scheduler = match self.way {
             Way::Portfolio | Way::Offload(_) => None,
             Way::Auto => recompute::by_name("best"),
             Way::Scheduler(scheduler) => Some(scheduler),
         };
-        if let Some(scheduler) = scheduler.filter(|_| best.as_ref().is_none_or(|best: &Best| best.ns > 0)) {
-            let name = format!("recompute:{}", scheduler.info().name);
+        let is_dear = |best: &Option<Best>| best.as_ref().is_none_or(|best| best.ns > 0);
+        if is_dear(&best) && (offload.is_some() || scheduler.is_some()) {
             let device = device(settings)?;
             let stop = || settings.allowance.is_over();
             let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
             let task = Task::issued(&recorded.graph, true, &context);
-            // What moves values may run nothing again, and is no start.
-            let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
-            let task = task.with_starts(start.into_iter().collect());
-            let found = by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?;
-            tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
-            best = found.or(best);
+            if let Some(offload) = offload {
+                let name = format!("offload:{}", offload.info().name);
+                let found = by_offload(offload, &task, recorded, settings, &context, best.as_ref())?;
+                tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
+                best = found.or(best);
+            }
+            if let Some(scheduler) = scheduler.filter(|_| is_dear(&best)) {
+                let name = format!("recompute:{}", scheduler.info().name);
+                // A schedule's runs alone: without its copies it may be no schedule that fits, and is none the search keeps.
+                let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
+                let task = task.with_starts(start.into_iter().collect());
+                let found = by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?;
+                tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
+                best = found.or(best);
+            }
         }
         match best {
             Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, ns: best.ns, tried }),
@@ -239,7 +242,7 @@ fn bad(failure: &Failure) -> Fault {
     Fault::BadCall(failure.to_string())
 }
 
-/// A device for planning: every op of a recorded step has a measured time, so only the alignment counts.
+/// A device for planning: every op of a recorded step has a measured time, so the alignment counts and the link to the host.
 fn device(settings: &Settings) -> Result<Device, Fault> {
     let device = input::device("H100").map_err(|failure| bad(&failure))?;
     let host = settings.tiers[Tier::Host.index()];
@@ -300,22 +303,19 @@ fn by_scheduler(
 /// What `offload` finds and the engine can follow, if it's cheaper than `best`.
 fn by_offload(
     offload: &dyn Offload,
+    task: &Task<'_>,
     recorded: &Recorded,
     settings: &Settings,
-    seed: u64,
+    context: &Context<'_>,
     best: Option<&Best>,
 ) -> Result<Option<Best>, Fault> {
-    let device = device(settings)?;
-    let stop = || settings.allowance.is_over();
-    let context = Context { seed, stop: &stop, ..Context::new(&device) };
-    let task = Task::issued(&recorded.graph, true, &context);
     let least = best.map_or(u64::MAX, |best| best.ns);
     let mut target = settings.budget;
     for _ in 0..ROUNDS {
-        let Ok(moved) = offload.plan(&task, target, &context) else { break };
+        let Ok(moved) = offload.plan(task, target, context) else { break };
         match tried_out(&moved.program, recorded, settings)? {
             Some((recorded, ns)) => return Ok((ns < least).then_some(Best { recorded, ns })),
-            None if stop() => break,
+            None if (context.stop)() => break,
             None => target = Bytes(moved.peak.0.min(target.0 - target.0 / 50)),
         }
     }

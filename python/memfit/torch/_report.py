@@ -47,7 +47,7 @@ class Report:
     verified: bool | None = None
     """Whether the judge has passed the plan; without a plan there is nothing to judge."""
     tried: list[tuple[str, int | None]] = field(default_factory=list)
-    """What was tried for the plan: names, and nanoseconds in repetitions of what was found."""
+    """What was tried for the plan: names, and nanoseconds in repetitions and copies of what was found."""
     base_time_seconds: float | None = None
     time_seconds: float | None = None
     recompute_seconds: float | None = None

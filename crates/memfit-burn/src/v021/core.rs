@@ -1,6 +1,5 @@
 //! From Burn's operations to the engine's calls.
 
-use std::sync::OnceLock;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,8 @@ use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, TensorId};
-use memfit::ir::{Effect, Link, Role, Store};
-use memfit::{Bytes, Nanos, Shelf};
+use memfit::ir::{Effect, Role};
+use memfit::{Bytes, Nanos, host_memory};
 use rustc_hash::FxHashMap;
 
 use super::backend::Backend;
@@ -100,23 +99,14 @@ pub(super) fn map_bytes<K, V>(map: &FxHashMap<K, V>) -> usize {
     (map.capacity() * 8 / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)
 }
 
-/// Memory of the process for copies; what the way there is like is measured once.
-fn host_memory(budget: Budget) -> Store {
-    static LINK: OnceLock<Link> = OnceLock::new();
-    let link = LINK.get_or_init(|| {
-        let started = Instant::now();
-        // Out of the backend's memory, and into a place of its own.
-        Shelf::link(2, &|| started.elapsed())
-    });
-    Store { capacity: budget.bytes(), link: *link }
-}
-
 pub(super) fn settings(options: &Options) -> Settings {
+    let started = Instant::now();
+    let host = |budget: Budget| host_memory(budget.bytes(), &|| started.elapsed());
     Settings {
         // The backend's allocator chooses addresses: here bytes are counted.
         align: Bytes(1),
         allocator: "ideal".to_owned(),
-        tiers: [options.host.map(host_memory), None],
+        tiers: [options.host.map(host), None],
         copies_beside: false,
         patience: Nanos(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX)),
         ..Settings::new(options.budget.bytes())

@@ -5,8 +5,8 @@
 //! place of staleness (`future.rs`). It runs twice: what a host forgets as the program gives it up makes room, and can't be
 //! computed from any more, so plans that forget and plans that keep are both looked for. Then a search bends the scores of
 //! single storages, keeps what is cheaper, and goes on from there: a (1+1) evolution. Plans that forget are followed once, as
-//! a host would, before they are handed out. Deterministic for a seed; more effort never gives a dearer plan. What all this may take of
-//! the host's memory and time is [`Settings::allowance`]; the best by then is what is returned.
+//! a host would, before they are handed out. Deterministic for a seed; more effort never gives a dearer plan. What all this
+//! may take of the host's memory and time is [`Settings::allowance`]; the best by then is what is returned.
 //!
 //! Sources: Kirisame et al. (ICLR 2021) for the simulation; Belady (1966) for the next use; the rest is ours.
 

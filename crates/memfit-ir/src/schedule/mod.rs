@@ -32,6 +32,26 @@ pub enum Form {
     EncodedOn(Tier, Codec),
 }
 
+impl Form {
+    /// The tier that it is in, if that's not device memory.
+    #[must_use]
+    pub fn tier(self) -> Option<Tier> {
+        match self {
+            Form::Tier(tier) | Form::EncodedOn(tier, _) => Some(tier),
+            Form::Encoded(_) => None,
+        }
+    }
+
+    /// The codec that it is encoded by, if it is.
+    #[must_use]
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Form::Encoded(codec) | Form::EncodedOn(_, codec) => Some(codec),
+            Form::Tier(_) => None,
+        }
+    }
+}
+
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -1,12 +1,12 @@
 //! The class that a dispatch mode in Python calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use memfit::Shelf;
 use memfit::engine::Settings;
-use memfit::ir::{Bytes, Link, Nanos, Store, Tier};
+use memfit::host_memory;
+use memfit::ir::{Bytes, Nanos, Tier};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -103,17 +103,6 @@ impl Eager {
     }
 }
 
-/// Memory of the process for copies of storages, of so many bytes; what the way there is like is measured once.
-fn host_memory(bytes: u64) -> Option<Store> {
-    static LINK: OnceLock<Link> = OnceLock::new();
-    let link = || {
-        let started = Instant::now();
-        // Out of PyTorch's memory, and into a place of its own.
-        Shelf::link(2, &|| started.elapsed())
-    };
-    (bytes > 0).then(|| Store { capacity: Bytes(bytes), link: *LINK.get_or_init(link) })
-}
-
 #[pymethods]
 impl Eager {
     /// An engine with `budget` bytes, and `host_budget` for copies that a plan makes; `glue` is the module
@@ -136,12 +125,14 @@ impl Eager {
         if afresh {
             drop(super::ops::take_known());
         }
+        let started = Instant::now();
+        let host = (host_budget > 0).then(|| host_memory(Bytes(host_budget), &|| started.elapsed()));
         let settings = Settings {
             align: Bytes(align),
             allocator: "ideal".to_owned(),
             evictor: evictor.to_owned(),
             cut: !evict_all,
-            tiers: [host_memory(host_budget), None],
+            tiers: [host, None],
             copies_beside: false,
             ..Settings::new(Bytes(budget))
         };

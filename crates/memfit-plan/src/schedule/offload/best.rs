@@ -10,10 +10,10 @@
 use memfit_ir::{Bytes, Tier};
 use memfit_sim::simulate;
 
-use super::gaps::{Gap, Step};
+use super::gaps::{Gap, Gaps};
 use super::random::Random;
 use super::windows::{live_without, program};
-use super::{Infeasible, Moved, Offload, Task};
+use super::{Infeasible, Moved, Offload, Task, signed};
 use crate::liveness::Profile;
 use crate::{Context, Info};
 
@@ -60,7 +60,7 @@ impl Offload for Best {
         let Some(link) = context.device.link else {
             return Err(why("the device has no link to host memory"));
         };
-        let step = Step::of(task, link).ok_or_else(|| why("the graph is no step that can run as it is"))?;
+        let step = Gaps::of(task, link).ok_or_else(|| why("the graph is no step that can run as it is"))?;
         let mut search = Search { task, step: &step, context, budget, lowest: None };
         let mut best: Option<(Vec<usize>, Moved)> = None;
         for score in SCORES {
@@ -80,7 +80,7 @@ impl Offload for Best {
 
 struct Search<'a> {
     task: &'a Task<'a>,
-    step: &'a Step,
+    step: &'a Gaps,
     context: &'a Context<'a>,
     budget: Bytes,
     /// The least live bytes that a choice came to which was too large.
@@ -89,12 +89,12 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn limit(&self) -> i64 {
-        super::super::task::signed(self.budget)
+        signed(self.budget)
     }
 
     /// Gaps with which all live bytes fit, chosen by `score`; what turns out not to be needed is left out.
     fn choose(&self, score: Score) -> Option<Vec<usize>> {
-        let Step { live, begins, gaps } = self.step;
+        let Gaps { live, begins, gaps } = self.step;
         let limit = self.limit();
         let mut live = live.clone();
         let mut copies = vec![0u64; live.len() + 1];
@@ -110,7 +110,7 @@ impl Search<'_> {
                 let time = if live > limit { (begins[node + 1] - begins[node]).max(1) } else { 0 };
                 above[node + 1] = above[node] + time;
             }
-            let covers = |gap: &Gap| above[gap.to.min(live.len())] - above[gap.from + 1];
+            let covers = |gap: &Gap| above[gap.away(live.len()).end] - above[gap.from + 1];
             left.retain(|&at| covers(&gaps[at]) > 0);
             let mut rated: Vec<(f64, usize)> =
                 left.iter().map(|&at| (rate(score, &gaps[at], covers(&gaps[at]), begins), at)).collect();
@@ -118,7 +118,7 @@ impl Search<'_> {
             let mut taken = 0;
             for &(_, at) in rated.iter() {
                 if self.fits_host(&mut copies, &gaps[at]) {
-                    take(&mut live, &gaps[at], -1);
+                    change(&mut live, &gaps[at], -gaps[at].size);
                     is_chosen[at] = true;
                     chosen.push(at);
                     taken += 1;
@@ -135,9 +135,8 @@ impl Search<'_> {
         // The last to be chosen were chosen with most known.
         for &at in &chosen {
             let gap = &gaps[at];
-            let away = gap.from + 1..gap.to.min(live.len());
-            if live[away].iter().all(|&live| live + gap.size <= limit) {
-                take(&mut live, gap, 1);
+            if live[gap.away(live.len())].iter().all(|&live| live + gap.size <= limit) {
+                change(&mut live, gap, gap.size);
                 is_chosen[at] = false;
             }
         }
@@ -207,7 +206,7 @@ impl Search<'_> {
 /// What `gap` is worth, of which so many ns lie above the budget.
 fn rate(score: Score, gap: &Gap, above: u64, begins: &[u64]) -> f64 {
     let away = (begins[gap.to] - begins[gap.from + 1]).max(1) as f64;
-    let transfer = (gap.out + gap.back).max(1) as f64;
+    let transfer = gap.out.saturating_add(gap.back).max(1) as f64;
     match score {
         Score::Pressure => above as f64 * gap.size as f64 / transfer * (away / transfer).min(1.0),
         Score::Area => gap.size as f64 * away,
@@ -216,7 +215,8 @@ fn rate(score: Score, gap: &Gap, above: u64, begins: &[u64]) -> f64 {
     }
 }
 
-fn take(live: &mut [i64], gap: &Gap, sign: i64) {
-    let end = gap.to.min(live.len());
-    live[gap.from + 1..end].iter_mut().for_each(|live| *live += sign * gap.size);
+/// Adds the bytes of `gap` while its value is away, or takes them off.
+fn change(live: &mut [i64], gap: &Gap, bytes: i64) {
+    let away = gap.away(live.len());
+    live[away].iter_mut().for_each(|live| *live += bytes);
 }

@@ -1,8 +1,8 @@
 //! The times between two uses of a value, in which it could be elsewhere.
 
-use memfit_ir::{Link, Nanos, ValueId};
+use memfit_ir::{Link, ValueId};
 
-use super::{RunList, Task};
+use super::{RunList, Task, narrow, signed};
 
 /// Between two uses of a value that follow each other, with at least one run in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +18,15 @@ pub(super) struct Gap {
     pub(super) back: u64,
 }
 
+impl Gap {
+    /// The nodes, of so many, that run while the value is away.
+    pub(super) fn away(&self, nodes: usize) -> std::ops::Range<usize> {
+        self.from + 1..self.to.min(nodes)
+    }
+}
+
 /// A task as offloading sees it.
-pub(super) struct Step {
+pub(super) struct Gaps {
     /// By node: live bytes while it runs, if all is kept.
     pub(super) live: Vec<i64>,
     /// By node: when it begins, if nothing is waited for; and at the end when all is done.
@@ -30,11 +37,11 @@ pub(super) struct Step {
 /// What is smaller is not worth a transfer.
 const LEAST: i64 = 4 << 10;
 
-impl Step {
+impl Gaps {
     /// `None` if `task` is none that can be run as it is.
-    pub(super) fn of(task: &Task<'_>, link: Link) -> Option<Step> {
+    pub(super) fn of(task: &Task<'_>, link: Link) -> Option<Gaps> {
         let live = RunList::plain(task).profile(task)?;
-        let live = live.iter().map(|&bytes| super::super::task::signed(bytes)).collect();
+        let live = live.iter().map(|&bytes| signed(bytes)).collect();
         let mut begins = Vec::with_capacity(task.nodes() + 1);
         let mut now = 0u64;
         for &cost in &task.cost {
@@ -42,30 +49,26 @@ impl Step {
             now = now.saturating_add(cost);
         }
         begins.push(now);
-        Some(Step { live, begins, gaps: gaps(task, link) })
+        Some(Gaps { live, begins, gaps: gaps(task, link) })
     }
 }
 
 /// The gaps of all values that may be moved, by their first use, the larger value first.
 fn gaps(task: &Task<'_>, link: Link) -> Vec<Gap> {
-    let time = |size: i64, rate: f64| {
-        let rate = if rate.is_finite() && rate > 0.0 { rate } else { 1e9 };
-        (link.latency + Nanos::from_secs_f64(size as f64 / rate)).0.min(1 << 50)
-    };
     let mut gaps = Vec::new();
     for (value, &size) in task.size.iter().enumerate() {
         if size < LEAST || !task.may_move(value) {
             continue;
         }
-        let exact = i64::try_from(task.graph.value(ValueId::at(value)).size.0).unwrap_or(size);
-        let (out, back) = (time(exact, link.out_bandwidth), time(exact, link.in_bandwidth));
+        let exact = task.graph.value(ValueId::at(value)).size;
+        let (out, back) = (link.out_time(exact).0, link.in_time(exact).0);
         let producer = usize::try_from(task.producer[value]).ok().filter(|&node| node < task.nodes());
         let readers = task.readers.row(value).iter().map(|&node| node as usize);
         let end = task.live_out[value].then_some(task.nodes());
         let mut before: Option<usize> = None;
         for used in producer.into_iter().chain(readers).chain(end) {
             if let Some(from) = before.filter(|&from| used > from + 1) {
-                gaps.push(Gap { value: super::super::task::narrow(value), size, from, to: used, out, back });
+                gaps.push(Gap { value: narrow(value), size, from, to: used, out, back });
             }
             before = Some(used);
         }

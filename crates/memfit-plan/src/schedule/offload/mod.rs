@@ -13,6 +13,7 @@ pub use best::Best;
 use memfit_ir::{Bytes, Nanos, Program};
 
 // What all of the family stands on; strategies import it from here.
+use super::task::{narrow, signed};
 use super::{Infeasible, RunList, Task, random};
 use crate::{Context, Info};
 

@@ -4,7 +4,7 @@
 use memfit_ir::{Action, Form, Program, Schedule, Tier, ValueId};
 
 use super::Task;
-use super::gaps::{Gap, Step};
+use super::gaps::{Gap, Gaps};
 
 /// How a form of a value waits.
 const HOST: Form = Form::Tier(Tier::Host);
@@ -17,13 +17,14 @@ struct Window {
     back: usize,
 }
 
-/// Live bytes by node with the values of `chosen` away for as long as they are not used; `spare` adds what is kept back.
-pub(super) fn live_without(step: &Step, chosen: &[usize]) -> Vec<i64> {
+/// Live bytes by node with the values of `chosen` away for as long as they are not used.
+pub(super) fn live_without(step: &Gaps, chosen: &[usize]) -> Vec<i64> {
     let mut change = vec![0i64; step.live.len() + 1];
     for &at in chosen {
-        let Gap { size, from, to, .. } = step.gaps[at];
-        change[from + 1] -= size;
-        change[to.min(step.live.len())] += size;
+        let gap = &step.gaps[at];
+        let away = gap.away(step.live.len());
+        change[away.start] -= gap.size;
+        change[away.end] += gap.size;
     }
     let mut sum = 0;
     let mut live = step.live.clone();
@@ -35,7 +36,7 @@ pub(super) fn live_without(step: &Step, chosen: &[usize]) -> Vec<i64> {
 }
 
 /// The program in which the values of the gaps `chosen` are away, where live bytes stay within `budget`.
-pub(super) fn program(task: &Task<'_>, step: &Step, chosen: &[usize], budget: i64) -> Option<Program> {
+pub(super) fn program(task: &Task<'_>, step: &Gaps, chosen: &[usize], budget: i64) -> Option<Program> {
     let mut live = live_without(step, chosen);
     let mut windows: Vec<Window> = chosen
         .iter()
@@ -48,7 +49,7 @@ pub(super) fn program(task: &Task<'_>, step: &Step, chosen: &[usize], budget: i6
 }
 
 /// Keeps each value until its copy is there, if there is room. Copies are made one after the other.
-fn leave_late(step: &Step, windows: &mut [Window], live: &mut [i64], budget: i64) {
+fn leave_late(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64) {
     let mut free = 0u64;
     for window in windows {
         let Gap { size, from, to, out, .. } = window.gap;
@@ -67,7 +68,7 @@ fn leave_late(step: &Step, windows: &mut [Window], live: &mut [i64], budget: i64
 }
 
 /// Brings each value back early enough, if there is room, from the last on. Copies are read one after the other.
-fn return_early(step: &Step, windows: &mut [Window], live: &mut [i64], budget: i64) {
+fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64) {
     let mut order: Vec<usize> = (0..windows.len()).collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(windows[at].gap.to), at));
     let mut next = u64::MAX;
