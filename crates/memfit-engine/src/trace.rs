@@ -90,10 +90,10 @@ impl Trace {
                 trace.kinds.push(op.kind.to_owned());
             }
             let outputs = op.writes.iter().map(|&value| {
-                let must = op.reuses.iter().find(|pair| pair.must && pair.output == value);
-                match must.and_then(|pair| op.reads.iter().position(|&read| read == pair.input)) {
+                let value = graph.value(value);
+                match value.over.and_then(|over| op.reads.iter().position(|&read| read == over)) {
                     Some(at) => Output::InPlace(at),
-                    None => Output::Fresh(graph.value(value).size),
+                    None => Output::Fresh(value.size),
                 }
             });
             trace.events.push(Event::Call {

@@ -5,7 +5,8 @@ mod structure;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier, ValueId,
+    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier, Value,
+    ValueId,
 };
 
 use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
@@ -254,11 +255,11 @@ impl Judge<'_> {
             self.define(buffer, Content::Workspace, false, now);
         }
         for (&buffer, &value) in program.writes(compute).iter().zip(op.writes) {
-            let must = op.reuses.iter().find(|pair| pair.must && pair.output == value).map(|pair| pair.input);
+            let Value { over: must, may_over: may, .. } = self.graph.value(value);
             if let Some(before) = program.buffers[buffer.index()].over {
                 let operand = program.reads(compute).iter().position(|read| *read == before);
                 let input = operand.map(|operand| op.reads[operand]);
-                let paired = op.reuses.iter().any(|pair| pair.output == value && Some(pair.input) == input);
+                let paired = input.is_some_and(|input| must == Some(input) || may.contains(&input));
                 let same = self.range(before.index()) == self.range(buffer.index());
                 if !paired || !same || must.is_some_and(|demanded| Some(demanded) != input) {
                     self.object(Rule::InPlace, || format!("{buffer} may not take over {before} here"));

@@ -97,12 +97,12 @@ fn working_set(graph: &Graph, id: OpId, align: Bytes, lasting: &[bool]) -> Bytes
     let size = |value: ValueId| graph.value(value).size.round_up(align);
     let all: Bytes = values.iter().filter(|value| !lasting[value.index()]).map(|&value| size(value)).sum();
     let mut shared = Bytes::ZERO;
-    for (at, &output) in op.writes.iter().enumerate() {
+    for &output in op.writes {
         // One input serves one output; which is taken by which changes nothing in sizes, pair by pair equal,
         // so counting each output that has any pair is a bound from below.
         let own = |value: ValueId| !lasting[value.index()];
-        let paired = op.reuses.iter().any(|pair| pair.output == output && own(output) && own(pair.input));
-        if paired && !op.writes[..at].contains(&output) {
+        let value = graph.value(output);
+        if own(output) && value.may_over.iter().copied().chain(value.over).any(own) {
             shared += size(output);
         }
     }

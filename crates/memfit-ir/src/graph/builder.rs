@@ -45,8 +45,6 @@ pub struct GraphError(String);
 #[derive(Clone, Debug, Default)]
 pub struct GraphBuilder {
     graph: Graph,
-    /// For each value: the op after which it's gone, taken over by a must pair.
-    mutated: Vec<Option<OpId>>,
     /// For each value: whether an op reads it.
     read: Vec<bool>,
     total: Bytes,
@@ -87,9 +85,10 @@ impl GraphBuilder {
             density: spec.density,
             pin: spec.pin,
             producer: None,
+            mutator: None,
+            over: None,
             result: false,
         });
-        self.mutated.push(None);
         self.read.push(false);
         Ok(id)
     }
@@ -127,7 +126,7 @@ impl GraphBuilder {
             if row.producer.is_none() && !row.role.is_source() {
                 return fail(format!("reads {} before an op defines it", self.describe(value)));
             }
-            if let Some(by) = self.mutated[value.index()] {
+            if let Some(by) = row.mutator {
                 let by = self.graph.op_names.get(by.index());
                 return fail(format!("reads {} after op `{by}` has overwritten it", self.describe(value)));
             }
@@ -152,7 +151,8 @@ impl GraphBuilder {
             self.graph.values[value.index()].producer = Some(id);
         }
         for pair in spec.reuses.iter().filter(|pair| pair.must) {
-            self.mutated[pair.input.index()] = Some(id);
+            self.graph.values[pair.input.index()].mutator = Some(id);
+            self.graph.values[pair.output.index()].over = Some(pair.input);
         }
         self.graph.op_names.push(&spec.name);
         self.graph.ops.push(OpRow {
@@ -200,7 +200,7 @@ impl GraphBuilder {
                 let what = self.describe(id);
                 return Err(GraphError(format!("{what} has role `{role}`, but no op defines it")));
             }
-            match self.mutated[index] {
+            match row.mutator {
                 Some(by) if row.result => {
                     let by = self.graph.op_names.get(by.index());
                     return Err(GraphError(format!(
@@ -220,7 +220,8 @@ impl GraphBuilder {
         for op in 0..self.graph.ops.len() {
             for pair in self.graph.reuses.row(op).iter().filter(|pair| pair.must) {
                 persistent[pair.output.index()] |= persistent[pair.input.index()];
-                if persistent[pair.output.index()] && self.mutated[pair.output.index()].is_none() {
+                if persistent[pair.output.index()] && self.graph.values[pair.output.index()].mutator.is_none()
+                {
                     self.graph.values[pair.output.index()].result = true;
                 }
             }
@@ -230,6 +231,10 @@ impl GraphBuilder {
         let pairs = (0..graph.ops.len())
             .flat_map(|op| reads.row(op).iter().map(move |value| (value.index(), OpId::at(op))));
         graph.readers = Csr::from_pairs(graph.values.len(), pairs);
+        let reuses = &graph.reuses;
+        let may = (0..graph.ops.len()).flat_map(|op| reuses.row(op).iter().filter(|pair| !pair.must));
+        let may = may.map(|pair| (pair.output.index(), pair.input));
+        graph.may_over = Csr::from_pairs(graph.values.len(), may);
         graph.results = graph.value_ids().filter(|value| graph.values[value.index()].result).collect();
         Ok(self.graph)
     }

@@ -174,6 +174,12 @@ pub struct Value<'g> {
     pub pin: Option<Pin>,
     /// The op that defines it; `None` for sources.
     pub producer: Option<OpId>,
+    /// The op that overwrites it, if one must.
+    pub mutator: Option<OpId>,
+    /// The input of its producer over which it must be written.
+    pub over: Option<ValueId>,
+    /// The inputs of its producer over which it may be written, in the order of the pairs.
+    pub may_over: &'g [ValueId],
     /// The ops that read it, in the graph's order, each once for each operand.
     pub readers: &'g [OpId],
 }
@@ -238,6 +244,8 @@ struct ValueRow {
     density: Option<f32>,
     pin: Option<Pin>,
     producer: Option<OpId>,
+    mutator: Option<OpId>,
+    over: Option<ValueId>,
     result: bool,
 }
 
@@ -255,6 +263,8 @@ pub struct Graph {
     reads: Csr<ValueId>,
     writes: Csr<ValueId>,
     reuses: Csr<Reuse>,
+    /// By output.
+    may_over: Csr<ValueId>,
     algorithms: Csr<Algorithm>,
     values: Vec<ValueRow>,
     value_names: Names,
@@ -364,6 +374,9 @@ impl Graph {
             density: row.density,
             pin: row.pin,
             producer: row.producer,
+            mutator: row.mutator,
+            over: row.over,
+            may_over: self.may_over.row(id.index()),
             readers: self.readers.row(id.index()),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::stays::{StayId, Stays};
 use super::{Action, Form};
 use crate::{
-    BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, Op, OpId, Program, Step, StepId, Tier, ValueId,
+    BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, OpId, Program, Step, StepId, Tier, ValueId,
 };
 
 /// The last transfers that touch something, by queue: each tier has one there and one back.
@@ -207,12 +207,10 @@ impl Lowering<'_> {
         for &value in op.reads {
             reads.extend(self.ready(value));
         }
-        let mut taken: Vec<ValueId> = Vec::new();
         let mut writes = Vec::with_capacity(op.writes.len());
         let mut aside = Vec::new();
         for &value in op.writes {
-            let input = self.predecessor(&op, id, value, &taken, at);
-            taken.extend(input);
+            let input = self.predecessor(id, value, at);
             let over = input.and_then(|input| self.here[input.index()].take());
             self.wait_all(over.map_or(IDLE, |over| over.busy), true);
             let over = over.map(|over| over.buffer);
@@ -237,19 +235,13 @@ impl Lowering<'_> {
     }
 
     /// The input whose bytes output `value` takes over, if any.
-    fn predecessor(
-        &self,
-        op: &Op<'_>,
-        id: OpId,
-        value: ValueId,
-        taken: &[ValueId],
-        at: usize,
-    ) -> Option<ValueId> {
-        let pairs = op.reuses.iter().filter(|pair| pair.output == value);
-        if let Some(must) = pairs.clone().find(|pair| pair.must) {
-            return Some(must.input);
+    fn predecessor(&self, id: OpId, value: ValueId, at: usize) -> Option<ValueId> {
+        let this = self.graph.value(value);
+        if this.over.is_some() {
+            return this.over;
         }
-        let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
+        let demanded = |input: ValueId| self.graph.value(input).mutator == Some(id);
+        // What another output has taken over is not here any more.
         let dies = |input: ValueId| {
             let ends = |here: Here| self.stays.ends_at(here.stay, at);
             !self.stays.is_lasting(input) && self.here[input.index()].is_some_and(ends)
@@ -260,8 +252,7 @@ impl Lowering<'_> {
             InPlace::SoleReader => dies(input) && alone(input),
             InPlace::May => dies(input),
         };
-        let mut inputs = pairs.map(|pair| pair.input);
-        inputs.find(|&input| allowed(input) && !taken.contains(&input) && !demanded(input))
+        this.may_over.iter().copied().find(|&input| allowed(input) && !demanded(input))
     }
 
     fn store(&mut self, at: usize, value: ValueId, form: Form) {

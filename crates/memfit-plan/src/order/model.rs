@@ -68,12 +68,12 @@ impl Model {
             let from = pairs.len();
             pairs.extend(op.reads.iter().filter(fresh).map(|value| (value.index(), id)));
             reads.push(pairs[from..].iter().map(|&(value, _)| index(value)));
-            let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
-            let forced = |output| op.reuses.iter().any(|pair| pair.must && pair.output == output);
+            let demanded = |input: ValueId| graph.value(input).mutator == Some(id);
+            let forced = |output: ValueId| graph.value(output).over.is_some();
             let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
             takes.push(outputs.flat_map(|&output| {
-                let pairs = op.reuses.iter().filter(move |pair| pair.output == output);
-                pairs.filter(|pair| !demanded(pair.input)).map(|pair| (pair.output.0, pair.input.0))
+                let inputs = graph.value(output).may_over.iter().filter(|&&input| !demanded(input));
+                inputs.map(move |input| (output.0, input.0))
             }));
         }
         let mut writes = Csr::default();

@@ -416,17 +416,18 @@ impl Operands {
             reads.push(pairs[from..].iter().map(|&(value, _)| narrow(value)));
             writes.push(op.writes.iter().map(|value| value.0));
             let must = op.reuses.iter().filter(|pair| pair.must);
-            let demanded = |input| op.reuses.iter().any(|pair| pair.must && pair.input == input);
-            let forced = |output| op.reuses.iter().any(|pair| pair.must && pair.output == output);
+            let demanded = |input: ValueId| graph.value(input).mutator == Some(id);
+            let forced = |output: ValueId| graph.value(output).over.is_some();
             for pair in must.clone() {
                 mutator[pair.input.index()] = node;
             }
             let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
             let may = outputs.flat_map(|&output| {
-                let pairs = op.reuses.iter().filter(move |pair| pair.output == output);
-                pairs.filter(|pair| !demanded(pair.input) && !resident[pair.input.index()])
+                let inputs = graph.value(output).may_over.iter();
+                let inputs = inputs.filter(|&&input| !demanded(input) && !resident[input.index()]);
+                inputs.map(move |&input| Reuse { input, output, must: false })
             });
-            reuses.push(must.chain(may).copied());
+            reuses.push(must.copied().chain(may));
         }
         Operands { readers: Csr::from_pairs(count, pairs.iter().copied()), reads, writes, reuses, mutator }
     }
