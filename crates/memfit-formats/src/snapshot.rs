@@ -146,8 +146,13 @@ pub fn is_snapshot(bytes: &[u8]) -> bool {
 pub fn read(bytes: &[u8]) -> Result<Snapshot, FormatError> {
     let bytes = crate::unpack(bytes)?;
     let pickle = pickle::read(&bytes)?;
-    let mut reader =
-        Reader { pickle: &pickle, snapshot: Snapshot::default(), known: Known::default(), total: 0 };
+    let mut reader = Reader {
+        pickle: &pickle,
+        snapshot: Snapshot::default(),
+        known: Known::default(),
+        total: 0,
+        left: bytes.len(),
+    };
     reader.snapshot.stacks.push(Vec::new());
     reader.known.stacks.insert(Vec::new(), 0);
     let root = pickle.root();
@@ -159,14 +164,15 @@ pub fn read(bytes: &[u8]) -> Result<Snapshot, FormatError> {
                 .hint("`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")` makes one")
         })?,
     };
-    for (at, &segment) in reader.list(segments, || "segments".into())?.iter().enumerate() {
+    for (at, &segment) in reader.entries(segments, || "segments".into())?.iter().enumerate() {
         let segment = reader.segment(segment, at)?;
         reader.snapshot.segments.push(segment);
     }
     if let Some(traces) = pickle.item(root, "device_traces") {
-        for (device, &trace) in reader.list(traces, || "device_traces".into())?.iter().enumerate() {
+        for (device, &trace) in reader.entries(traces, || "device_traces".into())?.iter().enumerate() {
             let mut events = Vec::new();
-            for (at, &event) in reader.list(trace, || format!("device_traces[{device}]"))?.iter().enumerate()
+            for (at, &event) in
+                reader.entries(trace, || format!("device_traces[{device}]"))?.iter().enumerate()
             {
                 events.extend(reader.event(event, device, at)?);
             }
@@ -193,6 +199,8 @@ struct Reader<'a> {
     known: Known,
     /// Bytes of all segments.
     total: u64,
+    /// Segments, blocks and events that may still come: each takes a byte of the file at least.
+    left: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -201,6 +209,20 @@ impl<'a> Reader<'a> {
             Value::List(items) => Ok(items),
             _ => Err(FormatError::new(place(), "a list is expected")),
         }
+    }
+
+    /// A list of segments, blocks or events. A pickle may name one list any number of times, so a small file could say that
+    /// there are more of them than memory holds; no allocator writes that.
+    fn entries(&mut self, id: Id, place: impl Fn() -> String) -> Result<&'a [Id], FormatError> {
+        let list = self.list(id, &place)?;
+        let left = self.left.checked_sub(list.len());
+        self.left = left.ok_or_else(|| {
+            FormatError::new(
+                place(),
+                "more entries than the file has bytes: it names the same ones again and again",
+            )
+        })?;
+        Ok(list)
     }
 
     fn optional(&self, dict: Id, key: &str, place: impl fmt::Display) -> Result<Option<u64>, FormatError> {
@@ -252,7 +274,7 @@ impl<'a> Reader<'a> {
         let private = matches!(pool, Some(Value::List(parts)) if !parts.iter().all(is_zero));
         let list = self.pickle.item(dict, "blocks");
         let list = list.ok_or_else(|| FormatError::new(place.clone(), "there is no key `blocks`"))?;
-        let list = self.list(list, || format!("{place}.blocks"))?;
+        let list = self.entries(list, || format!("{place}.blocks"))?;
         let (mut blocks, mut next) = (Vec::with_capacity(list.len()), address);
         for (at, &block) in list.iter().enumerate() {
             let place = format!("{place}.blocks[{at}]");
