@@ -212,13 +212,14 @@ def damaged() -> dict[str, onnx.ModelProto | bytes]:
         "unknown_domain": model([foreign], weights=w),
         "control_flow": model([node("Loop", "- -", "y", body=body)]),
         "negative_dimension": model([conv()], weights=[weight("w", [4, -3, 3, 3])]),
-        "negative_input": model([node("Relu", "x", "y")], [tensor("x", [-1, 3])]),
+        "negative_input": model([node("Relu", "x", "y")], [tensor("x", [-2, 3])]),
         "overflowing_dimension": model([node("Relu", "x", "y")], [tensor("x", [1 << 40, 1 << 40])]),
         "overflowing_tile": model([node("Tile", "x r", "y")], weights=[numbers("r", [1, 1, 1 << 62, 1])]),
         "overflowing_shape_product": model(
             [node("Mul", "r r", "s"), node("Expand", "x s", "y")], weights=[numbers("r", [1 << 40])]
         ),
         "unbound_dimension": model([node("Relu", "x", "y")], [tensor("x", ["batch", 3])]),
+        "open_as_paddle": model([node("Relu", "x", "y")], [tensor("x", [-1, "?"])]),
         "unnamed_dimension": model([node("Relu", "x", "y")], [tensor("x", [2, None])]),
         "no_shape": model([node("Relu", "x", "y")], [tensor("x", None)]),
         "cycle": model([node("Add", "x b", "a"), node("Relu", "a", "b"), node("Neg", "b", "y")]),

@@ -70,9 +70,9 @@ pub(crate) struct GraphArgs {
 /// Where the step runs and which means may be used
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct MeansArgs {
-    /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file
-    #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
-    pub(crate) device: String,
+    /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file [default: A100-80]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(crate) device: Option<String>,
     /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME` or `place:NAME`; may be
     /// given several times. `budget:live` bounds live bytes instead of the arena, for hosts that choose addresses
     /// themselves

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::Context as _;
 use memfit::{Device, Failure, Graph, formats, input};
@@ -44,6 +45,9 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let beside = path.with_file_name(name);
+    if let Ok(mut unfinished) = UNFINISHED.lock() {
+        *unfinished = Some(beside.clone());
+    }
     let written = fs::write(&beside, bytes)
         .and_then(|()| there.map_or(Ok(()), |there| fs::set_permissions(&beside, there.permissions())))
         .and_then(|()| fs::rename(&beside, &path));
@@ -51,7 +55,24 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         // Nothing more can be done about a file that can't be removed either.
         drop(fs::remove_file(&beside));
     }
+    if let Ok(mut unfinished) = UNFINISHED.lock() {
+        *unfinished = None;
+    }
     written
+}
+
+/// The file that is being written beside its place.
+static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// The process is about to end: removes what is half written.
+pub(crate) fn abandon() {
+    // Held until the process is gone, so that nothing is begun any more.
+    if let Ok(unfinished) = UNFINISHED.lock() {
+        if let Some(path) = &*unfinished {
+            drop(fs::remove_file(path));
+        }
+        std::mem::forget(unfinished);
+    }
 }
 
 /// Where the links at `path` lead, whether there is a file or not.

@@ -19,9 +19,15 @@ static HEAP: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
 
 fn main() -> ExitCode {
     // A plan in the making is worth nothing half done, so an interrupt ends the process at once.
-    let handler = ctrlc::set_handler(|| std::process::exit(130));
+    let handler = ctrlc::set_handler(|| {
+        files::abandon();
+        std::process::exit(130)
+    });
     debug_assert!(handler.is_ok(), "the handler is set once");
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return output::misused(&error),
+    };
     let mut output = output::Output::new(&args.common);
     match commands::run(&args, &mut output) {
         Ok(()) => ExitCode::SUCCESS,

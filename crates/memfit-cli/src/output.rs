@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
+use memfit::formats::is_obeyed;
 use memfit::{Failure, Tools, objects};
 use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
@@ -121,7 +122,7 @@ impl Output {
             debug_assert!(printed.is_ok() || printed.is_err(), "there is nobody left to tell");
         }
         let red = "error".red().bold().to_string();
-        let mut text = format!("{red}: {error}\n");
+        let mut text = format!("{red}: {}\n", clean_lines(&error.to_string()));
         if let Error::Failure { failure: Failure::Bug { replay, .. }, .. } = error {
             let path = std::env::temp_dir().join(format!("memfit-bug-{}.mfp", std::process::id()));
             match std::fs::write(&path, replay) {
@@ -130,7 +131,7 @@ impl Output {
             }
         }
         if let Some(hint) = error.hint() {
-            text += &format!("\n{}: {hint}\n", "hint".cyan().bold());
+            text += &format!("\n{}: {}\n", "hint".cyan().bold(), clean_lines(&hint));
         }
         self.note(&text);
         ExitCode::from(error.exit_code())
@@ -138,7 +139,7 @@ impl Output {
 
     fn error_object(&self, error: &Error) -> Value {
         let mut object = json!({
-            "schema": "memfit-result/1",
+            "schema": objects::SCHEMA,
             "status": error.status(),
             "error": error.to_string(),
             "hint": error.hint(),
@@ -172,9 +173,36 @@ pub(crate) fn table(head: &[&str], left: &[usize], rows: Vec<Vec<String>>) -> St
     lines.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// `text` without control characters: names come from files, and a terminal obeys them.
+/// `text` in one line, without what a terminal obeys: names come from files.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same for a text of several lines.
+fn clean_lines(text: &str) -> String {
+    text.chars().map(|c| if is_obeyed(c) && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// Says what is wrong with the command line, as `--json` asks if it stands there; or the help that was asked for.
+pub(crate) fn misused(error: &clap::Error) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(2);
+    let asked = std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json");
+    if error.use_stderr() && asked {
+        let text = error.render().to_string();
+        let mut parts = text.trim().splitn(2, "\n\n");
+        let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
+        let object = json!({
+            "schema": objects::SCHEMA,
+            "status": "usage",
+            "error": message,
+            "hint": parts.next(),
+            "exit_code": code,
+        });
+        drop(writeln!(std::io::stdout(), "{object:#}"));
+    }
+    // There is nobody left to tell.
+    drop(error.print());
+    ExitCode::from(code)
 }
 
 /// 12345678 as `12,345,678`.

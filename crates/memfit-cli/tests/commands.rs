@@ -226,7 +226,7 @@ fn a_snapshot_is_explained() {
         assert!(text.contains(part), "no `{part}` in:\n{text}");
     }
     let object = object(&memfit(&["explain", file, "--json"]));
-    assert_eq!(object["schema"], "memfit-explain-snapshot/1");
+    assert_eq!(object["schema"], "memfit-result/1");
     let remedies = object["remedies"].as_array().unwrap();
     let peak = |name: &str| {
         let row = remedies.iter().find(|row| row["name"] == name).unwrap();
@@ -307,6 +307,9 @@ fn wrong_calls_end_with_a_next_step() {
         (&["check", GRAPH], 2, "memfit check PLAN GRAPH"),
         (&["place", "README.md"], 3, "README.md"),
         (&["plan", GRAPH, "-o", "no/such/folder/plan.json"], 5, "can't write"),
+        (&["check", GRAPH, "corpus/malformed/plan/other-digest.json"], 3, "memfit check PLAN GRAPH"),
+        (&["plan", "corpus/malformed/plan/other-digest.json"], 3, "memfit check PLAN GRAPH"),
+        (&["plan", "corpus/onnx/encoder_dynamo.onnx.zst"], 3, "`--dim batch=8 --dim seq=8`"),
         (&["frobnicate"], 2, "unrecognized subcommand"),
     ] {
         let output = memfit(args);
@@ -314,6 +317,83 @@ fn wrong_calls_end_with_a_next_step() {
         assert_eq!(code(&output), exit, "{args:?}: {text}");
         assert!(text.contains(part), "{args:?}: no `{part}` in: {text}");
         assert!(text.starts_with("error"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn json_is_one_object_of_one_schema_whatever_happens() {
+    let plan = "crates/memfit-cli/src/commands/doctor.json";
+    for (args, exit, status) in [
+        (&["frobnicate", "--json"][..], 2, "usage"),
+        (&["--json", "plan"], 2, "usage"),
+        (&["plan", plan, "--json", "--budget", "much"], 2, "usage"),
+        (&["plan", plan, "--json", "--order", "magic"], 2, "usage"),
+        (&["plan", "README.md", "--json"], 3, "bad-input"),
+        (&["plan", plan, "--json", "--budget", "1KiB"], 1, "infeasible"),
+        (&["plan", plan, "--json"], 0, "fits"),
+        (&["explain", plan, "--json"], 0, "done"),
+        (&["compare", plan, "--json"], 0, "done"),
+        (&["sweep", plan, "--points", "2", "--json"], 0, "done"),
+        (&["strategies", "--json"], 0, "done"),
+        (&["doctor", "--json"], 0, "ok"),
+    ] {
+        let output = memfit(args);
+        assert_eq!(code(&output), exit, "{args:?}");
+        let object: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", stderr(&output)));
+        assert_eq!(object["schema"], "memfit-result/1", "{args:?}");
+        assert_eq!(object["status"], status, "{args:?}");
+        if exit != 0 {
+            assert!(object["error"].as_str().is_some_and(|error| error.len() > 5), "{args:?}: {object}");
+            assert_eq!(object["exit_code"], exit, "{args:?}");
+        }
+    }
+    // What is after `--` is no option.
+    assert!(memfit(&["plan", "--", "--json"]).stdout.is_empty());
+}
+
+#[test]
+fn what_files_say_reaches_no_terminal_as_a_command() {
+    let scratch = Scratch::new("escapes");
+    let bad = "\u{1b}[31m\u{1b}]8;;http://a\u{7}\u{202e}";
+    let json = |value: &str| value.replace('\u{1b}', "\\u001b").replace('\u{7}', "\\u0007");
+    let graph = format!(
+        r#"{{"schema": "memfit-graph/1", "name": "{0}", "values": [{{"name": "{0}", "bytes": 4096}}],
+            "ops": [{{"kind": "{0}", "name": "{0}", "reads": [], "writes": [0]}}], "results": [0]}}"#,
+        json(bad)
+    );
+    let good = scratch.write("good.json", &graph);
+    let unknown = scratch.write("unknown.json", graph.replace("\"results\"", format!("\"{}\"", json(bad))));
+    let list = scratch.write("list.csv", format!("id,lower,upper,size\n{bad},0,5,{bad}\n"));
+    let log = scratch.write("log", format!("{{\"INSTRUCTION\": \"{}\"}}\n", json(bad)));
+    let text = scratch.write("text.mfg", format!("graph {bad} {{\n"));
+    let device = scratch.write("device.toml", format!("\"{}\" = 1\n", json(bad)));
+    for args in [
+        &["plan", good.as_str(), "--budget", "1KiB"][..],
+        &["plan", good.as_str(), "--verbose"],
+        &["explain", good.as_str()],
+        &["compare", good.as_str()],
+        &["plan", unknown.as_str()],
+        &["plan", text.as_str()],
+        &["place", list.as_str()],
+        &["replay", log.as_str()],
+        &["plan", good.as_str(), "--device", device.as_str()],
+        &["plan", good.as_str(), "--order", bad],
+        &["plan", bad],
+    ] {
+        // As a terminal would get it.
+        let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
+        let output = command.args(args).env("CLICOLOR_FORCE", "1").current_dir(root()).output().unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        let mut shown = String::from_utf8(all).unwrap();
+        for ours in
+            ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[36m", "\u{1b}[39m", "\u{1b}[22m"]
+        {
+            shown = shown.replace(ours, "");
+        }
+        let bare = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.contains(bare), "{args:?}: {shown:?}");
+        assert!(!shown.is_empty(), "{args:?}");
     }
 }
 

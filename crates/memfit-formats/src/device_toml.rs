@@ -33,14 +33,18 @@ pub fn presets() -> &'static [Preset] {
     &PRESETS
 }
 
-/// The preset called `name`, in any case, with or without hyphens, underscores and spaces: `a100-80`, `A100 80`.
+/// The preset called `name`, in any case, with or without hyphens, underscores, spaces and the maker's words before it:
+/// `a100-80`, `A100 80`, `GeForce RTX 4090`.
 #[must_use]
 pub fn preset(name: &str) -> Option<Device> {
     let plain = |name: &str| {
-        name.chars()
-            .filter(|c| !matches!(c, '-' | '_' | ' '))
-            .map(|c| c.to_ascii_lowercase())
-            .collect::<String>()
+        let kept = name.chars().filter(|c| !matches!(c, '-' | '_' | ' '));
+        let whole: String = kept.map(|c| c.to_ascii_lowercase()).collect();
+        let mut rest = whole.as_str();
+        for word in ["nvidia", "geforce", "tesla", "rtx", "gtx"] {
+            rest = rest.strip_prefix(word).unwrap_or(rest);
+        }
+        rest.to_owned()
     };
     let wanted = plain(name);
     presets().iter().find(|preset| plain(&preset.device.name) == wanted).map(|preset| preset.device.clone())

@@ -15,16 +15,16 @@ pub struct FormatError {
 
 impl FormatError {
     /// An error without a hint. An empty `place` means the whole file. A text of over a thousand characters, such as a
-    /// message that quotes a hostile name, is cut.
+    /// message that quotes a hostile name, is cut, and what a terminal would obey is replaced.
     #[must_use]
     pub fn new(place: impl Into<String>, message: impl Into<String>) -> FormatError {
-        FormatError { place: short(place.into()), message: short(message.into()), hint: None }
+        FormatError { place: shown(place.into()), message: shown(message.into()), hint: None }
     }
 
     /// The same error with a next step for its reader.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> FormatError {
-        FormatError { hint: Some(hint.into()), ..self }
+        FormatError { hint: Some(shown(hint.into())), ..self }
     }
 }
 
@@ -37,10 +37,18 @@ impl fmt::Display for FormatError {
     }
 }
 
-fn short(mut text: String) -> String {
+/// `text` as it may be shown: see [`FormatError::new`].
+fn shown(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(1000) {
         text.truncate(end);
         text.push('…');
     }
-    text
+    if text.contains(is_obeyed) { text.replace(is_obeyed, "\u{fffd}") } else { text }
+}
+
+/// Whether a terminal obeys `c`: a control character, or one that changes the direction of what follows. Names come from
+/// files of strangers.
+#[must_use]
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -167,8 +167,18 @@ pub(crate) fn outermost<'de, T: Deserialize<'de>>(text: &'de str, expected: &str
 }
 
 pub(crate) fn wrong_schema(found: &str, expected: &str) -> FormatError {
-    let found: String = found.chars().take(100).collect();
-    FormatError::new("schema", format!("`{found}` is not `{expected}`, which is what this reader knows"))
+    let known: String = found.chars().take(100).collect();
+    let error =
+        FormatError::new("schema", format!("`{known}` is not `{expected}`, which is what this reader knows"));
+    match (found, expected) {
+        ("memfit-plan/1", "memfit-graph/1") => {
+            error.hint("this is a plan, and a graph is wanted here: `memfit check PLAN GRAPH`")
+        }
+        ("memfit-graph/1", "memfit-plan/1") => {
+            error.hint("this is a graph; `memfit plan GRAPH -o PLAN` makes a plan of it, `memfit check PLAN GRAPH` reads one")
+        }
+        _ => error,
+    }
 }
 
 /// The error of serde for `part`, which is a part of `whole`, with lines and columns counted in `whole`.

@@ -22,5 +22,5 @@ pub mod snapshot;
 pub mod svg;
 mod zst;
 
-pub use error::FormatError;
+pub use error::{FormatError, is_obeyed};
 pub use zst::{MAX_BYTES, compress, is_packed, unpack};

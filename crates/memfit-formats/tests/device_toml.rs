@@ -96,8 +96,8 @@ fn the_presets_are_those_the_manual_lists() {
     assert_eq!(
         names,
         [
-            "K40", "TitanX", "P100", "2080Ti", "V100-16", "V100-32", "A100-40", "A100-80", "H100", "H200",
-            "CPU"
+            "K40", "K80", "TitanX", "P100", "P40", "1080Ti", "2080Ti", "V100-16", "V100-32", "V100S", "T4",
+            "A100-40", "A100-80", "A10", "3060", "3090", "L4", "4090", "H100", "H200", "5090", "CPU"
         ]
     );
     let manual = include_str!("../../../docs/devices.md");
@@ -127,6 +127,8 @@ fn the_presets_are_those_the_manual_lists() {
     }
     assert_eq!(preset_of("a100 80").as_deref(), Some("A100-80"));
     assert_eq!(preset_of("titan-x").as_deref(), Some("TitanX"));
+    assert_eq!(preset_of("NVIDIA GeForce RTX 4090").as_deref(), Some("4090"));
+    assert_eq!(preset_of("Tesla T4").as_deref(), Some("T4"));
     assert_eq!(preset_of("a100"), None);
 }
 

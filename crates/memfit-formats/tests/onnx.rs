@@ -124,8 +124,11 @@ fn symbolic_dimensions_take_their_bounds() {
     let wide = read(&file(name), &dims(&[("batch", 8), ("seq", 32)])).unwrap();
     assert_eq!(wide.value(*wide.results().last().unwrap()).shape, [8, 32, 100]);
     let error = read(&file(name), &dims(&[("batch", 8)])).unwrap_err();
-    assert_eq!(error.to_string(), "input `ids`: symbolic dimension `seq` has no bound");
-    assert_eq!(error.hint.unwrap(), "give it a number: `--dim seq=8`");
+    assert_eq!(error.to_string(), "the dimension `seq` of the inputs has no number");
+    assert_eq!(error.hint.unwrap(), "choose them: `--dim seq=8`");
+    let error = read(&file(name), &dims(&[])).unwrap_err();
+    assert_eq!(error.to_string(), "the dimensions `batch`, `seq` of the inputs have no number");
+    assert_eq!(error.hint.unwrap(), "choose them: `--dim batch=8 --dim seq=8`");
     let error = read(&file(name), &dims(&[("batch", 8), ("sequence", 8)])).unwrap_err();
     assert_eq!(error.to_string(), "no dimension of this model is called `sequence`");
     assert_eq!(error.hint.unwrap(), "its inputs have `batch`, `seq`");
@@ -133,6 +136,9 @@ fn symbolic_dimensions_take_their_bounds() {
     assert_eq!(error.to_string(), "input `ids`: dimension `18446744073709551615` of `ids` overflows 63 bits");
     let unnamed = read(&file("damaged/unnamed_dimension.onnx"), &dims(&[("x[1]", 5)])).unwrap();
     assert_eq!(unnamed.value(ValueId(0)).shape, [2, 5]);
+    // As Paddle writes open dimensions: `-1`, and a name that is none.
+    let paddle = read(&file("damaged/open_as_paddle.onnx"), &dims(&[("x[0]", 3), ("x[1]", 5)])).unwrap();
+    assert_eq!(paddle.value(ValueId(0)).shape, [3, 5]);
 }
 
 #[test]

@@ -50,15 +50,15 @@ impl Infeasible {
         Infeasible { budget, needed, floor, proved: false, of, witness: None, why: None }
     }
 
-    /// Budget and need as text that tells them apart.
-    fn shown(&self) -> (String, String) {
+    /// The budget and `other`, as text that tells them apart.
+    fn shown(&self, other: Bytes) -> (String, String) {
         let show = |bytes: Bytes| bytes.to_string();
         let exact = |bytes: Bytes| format!("{bytes} ({} B)", bytes.0);
-        let (budget, needed) = (show(self.budget), show(self.needed));
-        if budget == needed && self.budget != self.needed {
-            return (exact(self.budget), exact(self.needed));
+        let (budget, shown) = (show(self.budget), show(other));
+        if budget == shown && self.budget != other {
+            return (exact(self.budget), exact(other));
         }
-        (budget, needed)
+        (budget, shown)
     }
 
     /// What is enough, and what is proved not to be.
@@ -171,7 +171,7 @@ impl std::fmt::Display for Failure {
             Failure::Infeasible(infeasible) => infeasible.fmt(f),
             Failure::Timeout(None) => f.write_str("not tried: the time was over before"),
             Failure::Timeout(Some(so_far)) => {
-                let (budget, needed) = so_far.shown();
+                let (budget, needed) = so_far.shown(so_far.needed);
                 write!(
                     f,
                     "the time was over before a plan within `{budget}` was found: the best so far needs `{needed}`"
@@ -193,27 +193,31 @@ impl std::fmt::Display for Failure {
 
 impl std::fmt::Display for Infeasible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (budget, needed) = self.shown();
+        let (budget, other) = self.shown(if self.proved { self.floor } else { self.needed });
         write!(f, "no plan fits `{budget}`")?;
         let Some(witness) = &self.witness else {
             return match self.proved {
-                true => write!(f, ": at least `{}` are in memory at one time", self.floor),
-                false => write!(f, ": the lowest layout that was found needs `{needed}`"),
+                true => write!(f, ": at least `{other}` are in memory at one time"),
+                false => write!(f, ": the lowest layout that was found needs `{other}`"),
             };
         };
-        let Witness { name, kind, .. } = witness;
+        let (name, kind) = (brief(&witness.name), brief(&witness.kind));
         if self.proved {
-            write!(f, ": step `{name}` ({kind}) alone needs `{}`", self.floor)?;
+            write!(f, ": step `{name}` ({kind}) alone needs `{other}`")?;
         } else {
-            write!(f, ": the best plan needs `{needed}`; the largest step is `{name}` ({kind})")?;
+            write!(f, ": the best plan needs `{other}`; the largest step is `{name}` ({kind})")?;
         }
         if let Some(why) = &self.why {
             write!(f, "\n    {why}")?;
         }
         let list = |operands: &[(String, Bytes)]| {
-            let shown: Vec<String> =
-                operands.iter().map(|(name, bytes)| format!("%{name} `{bytes}`")).collect();
-            shown.join(", ")
+            let mut largest: Vec<&(String, Bytes)> = operands.iter().collect();
+            largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+            let more = largest.len().saturating_sub(OPERANDS);
+            largest.truncate(OPERANDS);
+            let shown = largest.iter().map(|(name, bytes)| format!("%{} `{bytes}`", brief(name)));
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            if more > 0 { format!("{shown} and {more} more") } else { shown }
         };
         if !witness.reads.is_empty() {
             write!(f, "\n    reads     {}", list(&witness.reads))?;
@@ -229,6 +233,18 @@ impl std::fmt::Display for Infeasible {
         }
         Ok(())
     }
+}
+
+/// Operands of a step that an error lists: the largest.
+const OPERANDS: usize = 8;
+
+/// A name for people: those in files may be as long as a book.
+fn brief(name: &str) -> String {
+    let mut short: String = name.chars().take(120).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    short
 }
 
 impl std::error::Error for Failure {}

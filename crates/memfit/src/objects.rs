@@ -17,11 +17,15 @@ use crate::explain::Share;
 use crate::failure::Infeasible;
 use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, SnapshotExplanation, Summary};
 
-/// `memfit-plan-result/1`: what is told about a plan.
+/// The one schema of results and errors: `command` says whose they are, `status` how it ended.
+pub const SCHEMA: &str = "memfit-result/1";
+
+/// What is told about a plan.
 #[must_use]
 pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
     json!({
-        "schema": "memfit-plan-result/1",
+        "schema": SCHEMA,
+        "command": "plan",
         "status": "fits",
         "strategy": summary.strategy,
         "instead": instead(summary),
@@ -61,11 +65,12 @@ fn instead(summary: &Summary) -> Value {
     )
 }
 
-/// `memfit-check/1`: that the judge accepts a plan. `budget` is the one that replaced the file's.
+/// That the judge accepts a plan. `budget` is the one that replaced the file's.
 #[must_use]
 pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Value {
     json!({
-        "schema": "memfit-check/1",
+        "schema": SCHEMA,
+        "command": "check",
         "status": "fits",
         "strategy": file.header.strategy,
         "budget_bytes": budget.unwrap_or(file.header.budget).0,
@@ -75,11 +80,13 @@ pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Val
     })
 }
 
-/// `memfit-explain/1`: where the memory of a step goes.
+/// Where the memory of a step goes.
 #[must_use]
 pub fn explanation(graph: &Graph, found: &Explanation) -> Value {
     json!({
-        "schema": "memfit-explain/1",
+        "schema": SCHEMA,
+        "command": "explain",
+        "status": "done",
         "graph": found.graph,
         "ops": found.ops,
         "values": found.values,
@@ -121,12 +128,14 @@ pub fn explanation(graph: &Graph, found: &Explanation) -> Value {
     })
 }
 
-/// `memfit-explain-snapshot/1`: where the memory of a device went.
+/// Where the memory of a device went.
 #[must_use]
 pub fn snapshot(found: &SnapshotExplanation) -> Value {
     let held = &found.held;
     json!({
-        "schema": "memfit-explain-snapshot/1",
+        "schema": SCHEMA,
+        "command": "explain",
+        "status": "done",
         "device": found.device,
         "devices": found.devices,
         "events": found.events,
@@ -174,11 +183,13 @@ fn shares(shares: &[Share]) -> Vec<Value> {
     shares.iter().map(row).collect()
 }
 
-/// `memfit-floor/1`: what no plan that keeps persistent storages on the device goes below.
+/// What no plan that keeps persistent storages on the device goes below.
 #[must_use]
 pub fn floor(graph: &Graph, floor: &Floor) -> Value {
     json!({
-        "schema": "memfit-floor/1",
+        "schema": SCHEMA,
+        "command": "floor",
+        "status": "done",
         "graph": graph.name(),
         "floor_bytes": floor.bytes.0,
         "persistent_bytes": floor.persistent.0,
@@ -187,11 +198,12 @@ pub fn floor(graph: &Graph, floor: &Floor) -> Value {
     })
 }
 
-/// `memfit-place/1`: offsets for `buffers` buffers; they are written elsewhere.
+/// Offsets for `buffers` buffers; they are written elsewhere.
 #[must_use]
 pub fn placed(buffers: usize, goal: &PlaceGoal, placed: &Placed) -> Value {
     json!({
-        "schema": "memfit-place/1",
+        "schema": SCHEMA,
+        "command": "place",
         "status": "fits",
         "strategy": format!("place:{}", goal.placer),
         "buffers": buffers,
@@ -206,22 +218,26 @@ pub fn placed(buffers: usize, goal: &PlaceGoal, placed: &Placed) -> Value {
     })
 }
 
-/// `memfit-compare/1`: a row for each strategy.
+/// A row for each strategy.
 #[must_use]
 pub fn compared(graph: &Graph, goal: &Goal, outcomes: &[Outcome]) -> Value {
     json!({
-        "schema": "memfit-compare/1",
+        "schema": SCHEMA,
+        "command": "compare",
+        "status": "done",
         "graph": graph.name(),
         "budget": goal.budget.to_string(),
         "rows": outcomes.iter().map(outcome).collect::<Vec<_>>(),
     })
 }
 
-/// `memfit-sweep/1`: a row for each budget.
+/// A row for each budget.
 #[must_use]
 pub fn swept(graph: &Graph, goal: &Goal, outcomes: &[Outcome]) -> Value {
     json!({
-        "schema": "memfit-sweep/1",
+        "schema": SCHEMA,
+        "command": "sweep",
+        "status": "done",
         "graph": graph.name(),
         "floor_bytes": Floor::of(graph, goal.device.align).bytes.0,
         "rows": outcomes.iter().map(outcome).collect::<Vec<_>>(),
@@ -290,7 +306,7 @@ pub fn families() -> Vec<(&'static str, Vec<Info>)> {
     ]
 }
 
-/// `memfit-strategies/1`: [`families`], and the devices that have a name.
+/// [`families`], and the devices that have a name.
 #[must_use]
 pub fn strategies() -> Value {
     let rows = families().into_iter().flat_map(|(family, infos)| {
@@ -312,7 +328,9 @@ pub fn strategies() -> Value {
         })
     });
     json!({
-        "schema": "memfit-strategies/1",
+        "schema": SCHEMA,
+        "command": "strategies",
+        "status": "done",
         "strategies": rows.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
     })

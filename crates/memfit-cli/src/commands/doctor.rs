@@ -1,7 +1,7 @@
 //! `memfit doctor`: does memfit work here?
 
 use memfit::ir::Bytes;
-use memfit::{Budget, Goal, Tools, check, input, plan};
+use memfit::{Budget, Goal, Tools, check, input, objects, plan};
 use serde_json::json;
 
 use crate::error::Error;
@@ -24,7 +24,8 @@ pub(super) fn run(output: &Output) -> Result<(), Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if output.json {
         output.object(&json!({
-            "schema": "memfit-doctor/1",
+            "schema": objects::SCHEMA,
+            "command": "doctor",
             "status": if accepts && refuses { "ok" } else { "broken" },
             "version": env!("CARGO_PKG_VERSION"),
             "cores": cores,

@@ -44,9 +44,12 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
     }
 }
 
+/// The device that is assumed where none is named.
+const DEVICE: &str = "A100-80";
+
 /// The goal that the options state.
 fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result<Goal, Error> {
-    let mut goal = Goal::new(files::device(&means.device)?, budget);
+    let mut goal = Goal::new(files::device(means.device.as_deref().unwrap_or(DEVICE))?, budget);
     for strategy in &means.strategy {
         goal = goal.with_strategy(strategy)?;
     }

@@ -29,24 +29,28 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
         return output.object(&objects::plan(&graph, &goal, &planned.summary));
     }
     let rows =
-        if output.quiet { Vec::new() } else { output.with_tools(|tools| planned.compare(&goal, tools)) };
+        if output.verbose { output.with_tools(|tools| planned.compare(&goal, tools)) } else { Vec::new() };
     let mut text = String::new();
     if !output.quiet {
-        text += &head(&graph, &goal, &planned.summary);
-        text += &rows_table(&planned, &rows);
+        text += &head(&graph, &goal, &planned.summary, args.means.device.is_none());
     }
     text += &verdict(&planned);
     if let Some(path) = &args.output {
-        text += &format!("plan written to {}\n", path.display());
+        text += &format!("plan written to {}\n", clean(&path.display().to_string()));
+    }
+    if !output.quiet {
+        text += &format!("\n{}", rows_table(&planned, &rows));
     }
     output.print(&text)
 }
 
-fn head(graph: &Graph, goal: &Goal, summary: &Summary) -> String {
+/// `assumed`: nobody has named the device.
+fn head(graph: &Graph, goal: &Goal, summary: &Summary, assumed: bool) -> String {
     format!(
-        "{} on {} · {} ops · {} values\nbudget {} ({})\n\n",
+        "{} on {}{} · {} ops · {} values\nbudget {} ({})\n\n",
         clean(graph.name()).bold(),
         clean(&goal.device.name),
+        if assumed { " (assumed: see `--device`)" } else { "" },
         grouped(graph.op_count()),
         grouped(graph.value_count()),
         summary.budget,
@@ -79,7 +83,7 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
         over(summary.peak),
         format!("{:.0} ms", summary.planning_seconds * 1e3),
     ]);
-    table(&["", "device memory", "÷ live", "time"], &[], lines) + "\n"
+    table(&["", "device memory", "÷ live", "time"], &[], lines)
 }
 
 fn verdict(planned: &Planned) -> String {

@@ -4,7 +4,8 @@ use memfit::engine::Allowance;
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
 use memfit::{
-    Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, recording, replay_recording,
+    Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, objects, recording,
+    replay_recording,
 };
 use serde_json::{Value, json};
 
@@ -94,7 +95,7 @@ struct Told {
     seed: u64,
 }
 
-/// `memfit-replay/1`.
+/// What is told of a replay.
 fn object(replayed: &Replayed, told: &Told) -> Value {
     let Replayed { budget, base, report, .. } = replayed;
     let stats = &report.stats;
@@ -104,7 +105,8 @@ fn object(replayed: &Replayed, told: &Told) -> Value {
         Outcome::Slow => "timeout",
     };
     json!({
-        "schema": "memfit-replay/1",
+        "schema": objects::SCHEMA,
+        "command": "replay",
         "status": status,
         "strategy": told.strategy,
         "error": told.stuck,

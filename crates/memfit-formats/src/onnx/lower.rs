@@ -145,6 +145,8 @@ impl<'a> Lowering<'a> {
             let tensor = dense.map_err(|trouble| at(place(), trouble))?;
             self.define(&mut frame, name, tensor, None).map_err(|trouble| at(place(), trouble))?;
         }
+        let given = |info: &&ValueInfoProto| frame.names.contains_key(info.name());
+        self.symbols.all_known(graph.input.iter().filter(|info| !given(info)))?;
         for info in &graph.input {
             // An initializer of the same name is this input's default.
             if self.lowered.storages.is_empty() || !frame.names.contains_key(info.name()) {

@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use memfit_ir::Graph;
 use prost::Message;
 
-use crate::{FormatError, unpack};
+use crate::{FormatError, is_obeyed, unpack};
 
 /// What a model leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ fn graph(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
 /// `text` for a terminal: names in files may be megabytes long and hold control characters.
 fn shown(text: &str) -> String {
     const ENDS: usize = 300;
-    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let clean = |c: char| if is_obeyed(c) { '\u{fffd}' } else { c };
     let length = text.chars().count();
     if length <= 2 * ENDS {
         return text.chars().map(clean).collect();

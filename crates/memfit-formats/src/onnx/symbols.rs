@@ -8,6 +8,9 @@ use super::proto::{GraphProto, ValueInfoProto};
 use super::tensor::{MAX_RANK, Tensor, Trouble, refuse};
 use crate::FormatError;
 
+/// The most open dimensions that an error names.
+const MOST_NAMED: usize = 16;
+
 /// The numbers of symbolic dimensions.
 pub(super) struct Symbols<'a>(&'a BTreeMap<String, u64>);
 
@@ -40,6 +43,35 @@ impl<'a> Symbols<'a> {
         Ok(Symbols(bounds))
     }
 
+    /// That all dimensions of `inputs` have numbers.
+    ///
+    /// # Errors
+    ///
+    /// Names those that have none, in the order of the inputs.
+    pub(super) fn all_known<'i>(
+        &self,
+        inputs: impl Iterator<Item = &'i ValueInfoProto>,
+    ) -> Result<(), FormatError> {
+        let mut open: Vec<String> = Vec::new();
+        for name in inputs.flat_map(symbols) {
+            if open.len() < MOST_NAMED && !self.0.contains_key(&name) && !open.contains(&name) {
+                open.push(name);
+            }
+        }
+        if open.is_empty() {
+            return Ok(());
+        }
+        let (dimensions, have) = if open.len() == 1 { ("dimension", "has") } else { ("dimensions", "have") };
+        let quoted: Vec<String> = open.iter().map(|name| format!("`{name}`")).collect();
+        let plain = |name: &String| name.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c));
+        let option = |name: &String| {
+            if plain(name) { format!("--dim {name}=8") } else { format!("--dim '{name}=8'") }
+        };
+        let options: Vec<String> = open.iter().map(option).collect();
+        let message = format!("the {dimensions} {} of the inputs {have} no number", quoted.join(", "));
+        Err(FormatError::new("", message).hint(format!("choose them: `{}`", options.join(" "))))
+    }
+
     /// The tensor that `info` declares.
     pub(super) fn tensor(&self, info: &ValueInfoProto) -> Result<Tensor, Trouble> {
         let Some(declared) = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref()) else {
@@ -56,11 +88,10 @@ impl<'a> Symbols<'a> {
             refuse!("`{}` dimensions; more than {MAX_RANK} are not supported", dims.len());
         }
         let dim = |(at, dim): (usize, &Dimension)| match &dim.value {
-            Some(Value::DimValue(dim)) => {
+            Some(Value::DimValue(dim)) if *dim != OPEN => {
                 u64::try_from(*dim).map_err(|_| Trouble::new(format!("dimension {at} is negative: `{dim}`")))
             }
-            Some(Value::DimParam(name)) if !name.is_empty() => self.bound(name),
-            _ => self.bound(&unnamed(info, at)),
+            _ => self.bound(&name(info, at, dim)),
         };
         Ok(Tensor::new(elem, dims.iter().enumerate().map(dim).collect::<Result<_, _>>()?))
     }
@@ -75,16 +106,20 @@ impl<'a> Symbols<'a> {
 
 /// Names of the dimensions of `info` that are not numbers.
 fn symbols(info: &ValueInfoProto) -> impl Iterator<Item = String> {
-    dimensions(info).iter().enumerate().filter_map(|(at, dim)| match &dim.value {
-        Some(Value::DimValue(_)) => None,
-        Some(Value::DimParam(name)) if !name.is_empty() => Some(name.clone()),
-        _ => Some(unnamed(info, at)),
-    })
+    let open = |dim: &Dimension| !matches!(dim.value, Some(Value::DimValue(dim)) if dim != OPEN);
+    let open = dimensions(info).iter().enumerate().filter(move |(_, dim)| open(dim));
+    open.map(|(at, dim)| name(info, at, dim))
 }
 
-/// How a dimension without name or number is called on the command line.
-fn unnamed(info: &ValueInfoProto, at: usize) -> String {
-    format!("{}[{at}]", info.name())
+/// The number that Paddle writes for a dimension that is open.
+const OPEN: i64 = -1;
+
+/// How an open dimension is called on the command line: `?`, which some exporters write for each, is no name.
+fn name(info: &ValueInfoProto, at: usize, dim: &Dimension) -> String {
+    match &dim.value {
+        Some(Value::DimParam(name)) if !name.is_empty() && name != "?" => name.clone(),
+        _ => format!("{}[{at}]", info.name()),
+    }
 }
 
 fn dimensions(info: &ValueInfoProto) -> &[Dimension] {

@@ -5,7 +5,7 @@
 
 use memfit::engine::replay::{Event, Trace, replay};
 use memfit::engine::{Fault, Output as Made};
-use memfit::{Bytes, Nanos};
+use memfit::{Bytes, Nanos, objects};
 use memfit_burn::Options;
 use memfit_burn::zoo::{Seen, Training, Where};
 use serde_json::json;
@@ -125,7 +125,8 @@ pub(super) fn run(
     let time = trained.as_ref().map(|(measured, _)| measured.time());
     if output.json {
         return output.object(&json!({
-            "schema": "memfit-run-max-batch/1",
+            "schema": objects::SCHEMA,
+            "command": "run",
             "status": if within > 0 { "fits" } else { "infeasible" },
             "model": training.model.name(),
             "budget_bytes": budget.0,

@@ -1,7 +1,7 @@
 //! What `memfit run` prints.
 
 use memfit::ir::Tier;
-use memfit::{Bytes, Nanos};
+use memfit::{Bytes, Nanos, objects};
 use memfit_burn::zoo::Training;
 use serde_json::{Value, json};
 
@@ -20,7 +20,8 @@ pub(super) fn infeasible(
     let (model, floor) = (training.model.name(), profile.floor);
     if output.json {
         output.object(&json!({
-            "schema": "memfit-run/1",
+            "schema": objects::SCHEMA,
+            "command": "run",
             "status": "infeasible",
             "model": model,
             "batch": training.batch,
@@ -61,7 +62,8 @@ pub(super) fn results(
         let rows: Vec<Value> = rest.iter().map(|row| object(row, base, args.scratch)).collect();
         let mut object = object(main, base, args.scratch);
         if let Value::Object(fields) = &mut object {
-            fields.insert("schema".to_owned(), "memfit-run/1".into());
+            fields.insert("schema".to_owned(), objects::SCHEMA.into());
+            fields.insert("command".to_owned(), "run".into());
             fields.insert("status".to_owned(), if identical { "fits" } else { "bug" }.into());
             fields.insert("model".to_owned(), training.model.name().into());
             fields.insert("batch".to_owned(), training.batch.into());
