@@ -18,6 +18,10 @@ class Result:
     """An object with a schema."""
 
     schema: str
+    command: str
+    """What made it: `plan`, `explain`, …"""
+    status: str
+    """How that ended: `fits` for what is planned, `done` for what only looks."""
 
     def to_json(self) -> str:
         """The object as JSON. What is bytes is left out."""
@@ -29,7 +33,6 @@ class Result:
 class Plan(Result):
     """A verified plan: `file` is what `memfit check` and `memfit.check` read."""
 
-    status: str
     strategy: str
     instead: dict[str, str] | None
     """The strategy that was asked and left its work to another, why, and what was used."""
@@ -85,7 +88,6 @@ class Plan(Result):
 class Check(Result):
     """The judge accepts a plan."""
 
-    status: str
     strategy: str
     budget_bytes: int
     peak_bytes: int
@@ -108,7 +110,6 @@ class Floor(Result):
 class Placement(Result):
     """Verified offsets, one for each buffer, in the order of the buffers."""
 
-    status: str
     strategy: str
     buffers: int
     budget_bytes: int | None

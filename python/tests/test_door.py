@@ -151,7 +151,7 @@ def test_other_threads_run_while_memfit_thinks():
             ticks.append(time.monotonic())
             time.sleep(0.001)
 
-    thread = threading.Thread(target=count)
+    thread = threading.Thread(target=count, daemon=True)
     thread.start()
     started = time.monotonic()
     memfit.plan(RESNET, budget="floor+60%")

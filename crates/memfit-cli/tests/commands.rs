@@ -363,7 +363,7 @@ fn what_files_say_reaches_no_terminal_as_a_command() {
         json(bad)
     );
     let good = scratch.write("good.json", &graph);
-    let unknown = scratch.write("unknown.json", graph.replace("\"results\"", format!("\"{}\"", json(bad))));
+    let unknown = scratch.write("unknown.json", graph.replace("\"results\"", &format!("\"{}\"", json(bad))));
     let list = scratch.write("list.csv", format!("id,lower,upper,size\n{bad},0,5,{bad}\n"));
     let log = scratch.write("log", format!("{{\"INSTRUCTION\": \"{}\"}}\n", json(bad)));
     let text = scratch.write("text.mfg", format!("graph {bad} {{\n"));
