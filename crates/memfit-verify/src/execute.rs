@@ -148,6 +148,11 @@ impl Judge<'_> {
         }
     }
 
+    /// Where the next step finds `stay`: a buffer at its range, a copy in its tier.
+    fn home(&self, stay: Stay) -> ((usize, u64, u64), Tier) {
+        (self.range(stay), self.claims[stay].2)
+    }
+
     fn name(&self, stay: Stay) -> String {
         let buffers = self.program.buffers.len();
         if stay < buffers { format!("b{stay}") } else { format!("c{}", stay - buffers) }
@@ -440,7 +445,7 @@ impl Judge<'_> {
         for &value in self.graph.results() {
             let mut stays = at_end.get(&value).into_iter().flatten();
             let back = match last.get(&value).map(|&source| homes.get(&Content::Value(source))) {
-                Some(Some(&home)) => stays.any(|&stay| self.range(stay) == self.range(home)),
+                Some(Some(&home)) => stays.any(|&stay| self.home(stay) == self.home(home)),
                 Some(None) => false,
                 None => stays.any(|&stay| stay < self.program.buffers.len()),
             };

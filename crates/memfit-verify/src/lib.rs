@@ -34,7 +34,7 @@
 //! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
 //!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist, 1,024 of them at most.
 //! - **R13 result**: at the end every result is in device memory, and every persistent storage is where it
-//!   was at the start (the same place, or on the host), so that the step can run again.
+//!   was at the start (the same place, or the same tier), so that the step can run again.
 //!
 //! # Not checked
 //!

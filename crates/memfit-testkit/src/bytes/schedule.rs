@@ -181,7 +181,8 @@ impl<'a> Run<'a> {
             let bytes = if step == 0 {
                 self.truth.source(self.machine.graph, value, step)
             } else {
-                self.on_host(last, 0).ok_or("a storage that is lost")?
+                let tier = program.copies[copy.index()].tier;
+                self.parked_in(tier, last, 0).ok_or("a storage that is lost")?
             };
             parked.push((copy, bytes));
         }
@@ -212,10 +213,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The right bytes of `value` in some live copy that claims them.
-    fn on_host(&self, value: ValueId, step: usize) -> Option<Vec<u8>> {
+    /// The right bytes of `value` in some live copy in `tier` that claims them.
+    fn parked_in(&self, tier: Tier, value: ValueId, step: usize) -> Option<Vec<u8>> {
         let right = &self.truth.values[step][value.index()];
-        let claims = |at: usize| self.plan.program.copies[at].content == Content::Value(value);
+        let claims = |at: usize| {
+            let copy = &self.plan.program.copies[at];
+            copy.content == Content::Value(value) && copy.tier == tier
+        };
         let found =
             self.copies.iter().enumerate().find(|(at, copy)| claims(*at) && copy.as_ref() == Some(right));
         found.and_then(|(_, copy)| copy.clone())
@@ -428,9 +432,9 @@ impl<'a> Run<'a> {
                             self.machine.bytes(span) == right.as_slice()
                         }
                         None => {
-                            let is_parked = |copy: &&CopyId| program.copies[copy.index()].content == claim;
-                            program.parked.iter().any(|copy| is_parked(&copy))
-                                && self.on_host(value, step).is_some()
+                            let mut copies = program.parked.iter().map(|copy| &program.copies[copy.index()]);
+                            let home = copies.find(|copy| copy.content == claim);
+                            home.is_some_and(|home| self.parked_in(home.tier, value, step).is_some())
                         }
                     }
                 }
