@@ -2,7 +2,7 @@
 
 use memfit_ir::{
     Buffer, BufferId, Bytes, Content, CopyId, Digest, HostCopy, Layout, OpId, Place, Plan, Program, Step,
-    StepId, Tier,
+    StepId, Tier, ValueId,
 };
 
 /// What a line does: [`Step`] with its operands inside.
@@ -68,6 +68,12 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// The tier that the source `value` is in before the first step, if it's not in device memory.
+    pub(crate) fn parked_in(&self, value: ValueId) -> Option<Tier> {
+        let mut copies = self.parked.iter().map(|copy| &self.copies[copy.index()]);
+        copies.find(|copy| copy.content == Content::Value(value)).map(|copy| copy.tier)
+    }
+
     /// An editable copy of `plan`.
     #[must_use]
     pub fn of(plan: &Plan) -> Draft {

@@ -462,13 +462,6 @@ impl<'a> Writer<'a> {
         Some(None)
     }
 
-    /// The tier that `value`'s storage was in before the first step.
-    fn parked_in(&self, value: ValueId) -> Option<Tier> {
-        let source = Content::Value(self.storage[value.index()]?);
-        let copies = self.draft.parked.iter().map(|copy| &self.draft.copies[copy.index()]);
-        copies.into_iter().find(|copy| copy.content == source).map(|copy| copy.tier)
-    }
-
     /// Brings every result to where it must be.
     fn end(&mut self) -> Option<()> {
         let results = self.graph.results().to_vec();
@@ -480,13 +473,12 @@ impl<'a> Writer<'a> {
                 self.ensure_home(value)?;
             } else {
                 let plain = Content::Value(value);
-                let tier = self.parked_in(value)?;
-                let is_back = |copy: CopyId| {
-                    let copy = &self.draft.copies[copy.index()];
-                    copy.content == plain && copy.tier == tier
-                };
-                let parked = |holding: &Holding| matches!(*holding, Holding::Host(copy) if is_back(copy));
-                if !self.holdings[value.index()].iter().any(parked) {
+                let tier = self.draft.parked_in(self.storage[value.index()]?)?;
+                let copies = self.holdings[value.index()].iter().filter_map(|holding| match holding {
+                    Holding::Host(copy) => Some(&self.draft.copies[copy.index()]),
+                    _ => None,
+                });
+                if !copies.into_iter().any(|copy| (copy.content, copy.tier) == (plain, tier)) {
                     let from = self.ensure(value)?;
                     let to = self.draft.copy(plain, self.graph.value(value).size, tier);
                     self.draft.push(Act::Offload { from, to });

@@ -137,20 +137,15 @@ impl Judge<'_> {
         self.program.buffers.len() + copy.index()
     }
 
-    /// The bank and byte range of `stay`; host copies have none, in the last bank.
+    /// The bank and byte range of `stay`; a copy has an empty one in the last bank, at the number of its tier.
     fn range(&self, stay: Stay) -> (usize, u64, u64) {
         match self.program.buffers.get(stay) {
             Some(buffer) => {
                 let Place { bank, offset } = self.places[stay];
                 (usize::from(bank), offset.0, (offset + buffer.size).0)
             }
-            None => (self.banks.len() - 1, 0, 0),
+            None => (self.banks.len() - 1, self.claims[stay].2 as u64, self.claims[stay].2 as u64),
         }
-    }
-
-    /// Where the next step finds `stay`: a buffer at its range, a copy in its tier.
-    fn home(&self, stay: Stay) -> ((usize, u64, u64), Tier) {
-        (self.range(stay), self.claims[stay].2)
     }
 
     fn name(&self, stay: Stay) -> String {
@@ -445,7 +440,7 @@ impl Judge<'_> {
         for &value in self.graph.results() {
             let mut stays = at_end.get(&value).into_iter().flatten();
             let back = match last.get(&value).map(|&source| homes.get(&Content::Value(source))) {
-                Some(Some(&home)) => stays.any(|&stay| self.home(stay) == self.home(home)),
+                Some(Some(&home)) => stays.any(|&stay| self.range(stay) == self.range(home)),
                 Some(None) => false,
                 None => stays.any(|&stay| stay < self.program.buffers.len()),
             };
