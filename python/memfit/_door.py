@@ -42,6 +42,7 @@ def plan(
     device: str | os.PathLike[str] = "A100-80",
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
+    host_budget: Size | None = None,
     replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
@@ -56,7 +57,8 @@ def plan(
     `budget` is bytes, a size (`"8GiB"`), a share of the unconstrained peak (`"60%"`) or of what lies above
     the floor (`"floor+60%"`); without it all of the device may be used. `device` is a preset or the path of a
     TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several;
-    `"budget:live"` bounds live bytes instead of the arena.
+    `"budget:live"` bounds live bytes instead of the arena. `host_budget` bytes of host memory may hold values
+    that leave the device between two uses, where that is faster than to compute them again; 0 for none.
     `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
     gives the same plan.
 
@@ -68,6 +70,7 @@ def plan(
         device=device,
         strategy=strategy,
         recompute=recompute,
+        host_budget=host_budget,
         replay_random=replay_random,
         lanes=lanes,
         allow_serialize=allow_serialize,
@@ -158,12 +161,20 @@ def compare(
     budget: Size | None = None,
     device: str | os.PathLike[str] = "A100-80",
     recompute: bool = True,
+    host_budget: Size | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Comparison:
     """What every strategy makes of one budget."""
-    means = _means(budget=budget, device=device, recompute=recompute, seed=seed, time_limit=time_limit)
+    means = _means(
+        budget=budget,
+        device=device,
+        recompute=recompute,
+        host_budget=host_budget,
+        seed=seed,
+        time_limit=time_limit,
+    )
     return read(Comparison, _memfit.compare(_source(graph, dims), means))
 
 
@@ -174,6 +185,7 @@ def sweep(
     device: str | os.PathLike[str] = "A100-80",
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
+    host_budget: Size | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
@@ -181,7 +193,14 @@ def sweep(
     """What each budget costs in time; by default eleven of them, from the peak down to the floor."""
     if budgets is None:
         budgets = [f"floor+{percent}%" for percent in range(100, -1, -10)]
-    means = _means(device=device, strategy=strategy, recompute=recompute, seed=seed, time_limit=time_limit)
+    means = _means(
+        device=device,
+        strategy=strategy,
+        recompute=recompute,
+        host_budget=host_budget,
+        seed=seed,
+        time_limit=time_limit,
+    )
     sizes = [_size(budget) or "" for budget in budgets]
     return read(Sweep, _memfit.sweep(_source(graph, dims), means, sizes))
 
@@ -235,6 +254,7 @@ def _means(
     device: str | os.PathLike[str],
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
+    host_budget: Size | None = None,
     replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
@@ -251,6 +271,7 @@ def _means(
         "device_file": _bytes(name) if is_file else None,
         "strategy": [strategy] if isinstance(strategy, str) else list(strategy),
         "recompute": recompute,
+        "host_budget": _size(host_budget),
         "replay_random": replay_random,
         "lanes": lanes,
         "allow_serialize": allow_serialize,

@@ -18,6 +18,7 @@ class Means(TypedDict):
     device_file: bytes | None
     strategy: list[str]
     recompute: bool
+    host_budget: str | None
     replay_random: bool | None
     lanes: int
     allow_serialize: bool

@@ -169,3 +169,17 @@ def test_an_interrupt_ends_a_long_search():
         memfit.plan(CORPUS / "decoder-7b-train-b1-s2048.json.zst", budget="floor+50%", time_limit=3600)
     timer.join()
     assert memfit.floor(TWO_OPS).floor_bytes == 12288
+
+
+def test_values_move_to_host_memory_where_that_may_be():
+    alone = memfit.plan(RESNET, budget="floor+40%")
+    assert alone.recompute_ns > 0 and alone.offload_bytes == 0
+    moved = memfit.plan(RESNET, budget="floor+40%", strategy="offload:best", host_budget="16GiB")
+    assert moved.recompute_ns == 0 and 0 < moved.host_peak_bytes <= 16 << 30
+    assert memfit.check(moved, RESNET).host_peak_bytes == moved.host_peak_bytes
+    # The faster of both.
+    either = memfit.plan(RESNET, budget="floor+40%", host_budget="16GiB")
+    assert either.time_ns <= min(alone.time_ns, moved.time_ns)
+    with pytest.raises(memfit.BudgetError):
+        memfit.plan(RESNET, budget="floor+40%", strategy="offload:best", host_budget="1MiB")
+    assert memfit.plan(RESNET, budget="floor+40%", host_budget=0).file == alone.file

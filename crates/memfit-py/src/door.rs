@@ -54,6 +54,7 @@ struct Means {
     device_file: Option<PyBackedBytes>,
     strategy: Vec<String>,
     recompute: bool,
+    host_budget: Option<String>,
     replay_random: Option<bool>,
     lanes: u16,
     allow_serialize: bool,
@@ -81,6 +82,14 @@ impl Means {
         }
         if !self.recompute {
             goal.recompute = Recomputing::Never;
+        }
+        match self.host_budget.as_deref().map(bytes).transpose()? {
+            Some(Bytes::ZERO) => goal.offload = None,
+            Some(most) => {
+                goal.device.host_memory = most;
+                goal.offload.get_or_insert_with(|| "best".to_owned());
+            }
+            None => {}
         }
         goal.replays_random = self.replay_random;
         goal.lanes = self.lanes;
