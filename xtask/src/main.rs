@@ -47,6 +47,18 @@ enum Command {
     Python,
     /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
     Corpus,
+    /// Send spoilt files to every reader: none may panic, take long or take much memory
+    Fuzz {
+        /// How long
+        #[arg(long, default_value_t = 1.0)]
+        minutes: f64,
+        /// Start of the random sequence
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only this reader
+        #[arg(long)]
+        reader: Option<String>,
+    },
     /// Send generated plans and mutants of them to the judge and run all of them on real bytes
     Hammer {
         /// Plans and mutants together
@@ -89,6 +101,7 @@ fn run(command: &Command) -> Result<()> {
                 &[("PYTHONPATH", "python")],
             )
         }
+        Command::Fuzz { minutes, seed, reader } => fuzz(*minutes, *seed, reader.as_deref()),
         Command::Hammer { plans, seed } => hammer(*plans, *seed),
     }
 }
@@ -114,6 +127,17 @@ fn test(with_python: bool) -> Result<()> {
     }
     hammer(50_000, 1)?;
     if with_python { python::test() } else { Ok(()) }
+}
+
+/// A program of its own, for it counts its memory.
+fn fuzz(minutes: f64, seed: u64, reader: Option<&str>) -> Result<()> {
+    let (minutes, seed) = (minutes.to_string(), seed.to_string());
+    let run = ["run", "--quiet", "--release", "--package", "xtask", "--bin", "fuzz", "--"];
+    let mut words = run.to_vec();
+    words.extend(["--minutes", &minutes, "--seed", &seed]);
+    words.extend(reader.iter().flat_map(|reader| ["--reader", reader]));
+    let none: &[(&str, &str)] = &[];
+    run::command("cargo", words, none)
 }
 
 fn hammer(plans: u64, seed: u64) -> Result<()> {

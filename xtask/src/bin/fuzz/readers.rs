@@ -1,0 +1,195 @@
+//! What reads files of strangers, each with good files to begin with.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use memfit::formats::onnx::OnnxOptions;
+use memfit::formats::{
+    checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
+    unpack,
+};
+use memfit::{Budget, Bytes, Goal, Graph, Tools, check, explain_snapshot, input};
+use memfit_ir::text;
+use memfit_verify::verify;
+
+use super::mutate::MOST;
+
+/// How compressed files begin.
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Something that reads bytes.
+pub(super) struct Reader {
+    pub(super) name: &'static str,
+    pub(super) seeds: fn() -> Vec<Vec<u8>>,
+    /// Whether the bytes were taken.
+    pub(super) read: fn(&[u8]) -> bool,
+    /// Whether the memory it takes is in proportion to its input; what unpacks has a limit of its own.
+    pub(super) is_linear: bool,
+}
+
+/// Every reader.
+pub(super) const READERS: [Reader; 13] = [
+    Reader { name: "graph", seeds: graphs, read: |bytes| graph_json::read(bytes).is_ok(), is_linear: true },
+    Reader { name: "plan", seeds: plans, read: plan, is_linear: true },
+    Reader { name: "text", seeds: texts, read: text, is_linear: true },
+    Reader { name: "onnx", seeds: models, read: model, is_linear: true },
+    Reader { name: "snapshot", seeds: snapshots, read: pickle, is_linear: true },
+    Reader { name: "csv", seeds: lists, read: |bytes| csv::read(bytes).is_ok(), is_linear: true },
+    Reader { name: "device", seeds: devices, read: device, is_linear: true },
+    Reader { name: "log", seeds: logs, read: |bytes| simrd::read(bytes).is_ok(), is_linear: true },
+    Reader {
+        name: "checkmate",
+        seeds: strangers,
+        read: |b| checkmate_json::read(b).is_ok(),
+        is_linear: true,
+    },
+    Reader { name: "g10", seeds: strangers, read: |bytes| g10_json::read(bytes).is_ok(), is_linear: true },
+    Reader { name: "zstd", seeds: packed, read: |bytes| unpack(bytes).is_ok(), is_linear: false },
+    Reader { name: "size", seeds: sizes, read: size, is_linear: true },
+    Reader { name: "zvc", seeds: encoded, read: zvc, is_linear: true },
+];
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus")
+}
+
+/// Files of `folder` of the corpus that end with `ending`, unpacked, none longer than an input may be.
+fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
+    let Ok(entries) = fs::read_dir(corpus().join(folder)) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let named = paths.iter().filter(|path| path.to_string_lossy().contains(ending));
+    let read = named.filter_map(|path| {
+        let bytes = fs::read(path).ok()?;
+        let unpacked = unpack(&bytes).map(|unpacked| unpacked.into_owned());
+        Some(unpacked.unwrap_or(bytes)).filter(|bytes| bytes.len() <= MOST)
+    });
+    read.collect()
+}
+
+fn graphs() -> Vec<Vec<u8>> {
+    let made = (0..40).map(|seed| graph_json::write(&memfit_testkit::graph(seed)));
+    made.chain(files("malformed/graph", ".json")).collect()
+}
+
+/// The graph of the plans.
+static PLANNED: LazyLock<Graph> = LazyLock::new(|| memfit_testkit::graph(1));
+
+/// Good ones at several budgets, then what the corpus keeps.
+fn plans() -> Vec<Vec<u8>> {
+    let budgets = [Budget::Device, Budget::AboveFloor(1.0), Budget::AboveFloor(0.6)];
+    let made = budgets.into_iter().filter_map(|budget| {
+        let goal = Goal::new(input::device("P100").ok()?, budget);
+        let planned = memfit::plan(&PLANNED, &goal, &Tools::none()).ok()?;
+        Some(plan_json::write(&planned.file(&PLANNED, &goal)))
+    });
+    made.chain(files("malformed/plan", ".json")).collect()
+}
+
+/// Also before the judge. Compressed ones are the reader of `zstd`'s.
+fn plan(bytes: &[u8]) -> bool {
+    !bytes.starts_with(ZSTD) && check(bytes, &PLANNED, None).is_ok()
+}
+
+fn texts() -> Vec<Vec<u8>> {
+    [files("accepted", ".mf"), files("rejected", ".mf")].concat()
+}
+
+/// Also before the judge.
+fn text(bytes: &[u8]) -> bool {
+    let Ok(document) = text::parse(bytes) else { return false };
+    let (Some(graph), Some(limits), Some(plan)) = (document.graph, document.limits, document.plan) else {
+        return true;
+    };
+    verify(&graph, &limits, plan).is_ok()
+}
+
+fn models() -> Vec<Vec<u8>> {
+    [files("onnx", ".onnx"), files("onnx/damaged", ".onnx")].concat()
+}
+
+fn model(bytes: &[u8]) -> bool {
+    let dims = ["batch", "seq", "x[0]", "x[1]"].map(|name| (name.to_owned(), 4));
+    onnx::read(bytes, &OnnxOptions::default()).is_ok()
+        || onnx::read(bytes, &OnnxOptions { dims: dims.into() }).is_ok()
+}
+
+fn snapshots() -> Vec<Vec<u8>> {
+    let made = files("snapshots", ".pickle").into_iter();
+    made.chain(files("malformed/snapshot", ".pickle")).collect()
+}
+
+fn pickle(bytes: &[u8]) -> bool {
+    snapshot::read(bytes).is_ok() && explain_snapshot(bytes, None, 10, &Tools::none()).is_ok()
+}
+
+fn lists() -> Vec<Vec<u8>> {
+    let good = "id,lower,upper,size,alignment,offset\n0,0,3,1024,64,0\n1,1,4,2048,1,1024\nx,2,5,0,8,0\n";
+    let mut lists = files("malformed/csv", ".csv");
+    lists.push(good.into());
+    lists
+}
+
+fn devices() -> Vec<Vec<u8>> {
+    let presets = include_str!("../../../../crates/memfit-formats/data/devices.toml");
+    let good = presets.split("[[device]]").skip(1).map(|device| device.as_bytes().to_vec());
+    good.chain(files("malformed/device", ".toml")).collect()
+}
+
+fn device(bytes: &[u8]) -> bool {
+    device_toml::read(&String::from_utf8_lossy(bytes)).is_ok()
+}
+
+fn logs() -> Vec<Vec<u8>> {
+    let lines = [
+        r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}"#,
+        r#"{"INSTRUCTION":"CONSTANT","NAME":"a"}"#,
+        r#"{"INSTRUCTION":"MEMORY","NAME":"a","MEMORY":"64"}"#,
+        r#"{"INSTRUCTION":"CALL","NAME":"view","ARGS":["a"],"RESULT":["b"],"TIME":"5"}"#,
+        r#"{"INSTRUCTION":"MEMORY","NAME":"b","MEMORY":"64"}"#,
+        r#"{"INSTRUCTION":"ALIAS","NAME":"b","ALIAS":"0"}"#,
+        r#"{"INSTRUCTION":"COPY","DST":"c","SRC":"b"}"#,
+        r#"{"INSTRUCTION":"MUTATE","NAME":"relu_","ARGS":["b","a"],"MUTATE":[0],"TIME":"7"}"#,
+        r#"{"INSTRUCTION":"RELEASE","NAME":"a"}"#,
+    ];
+    vec![lines.join("\n").into_bytes(), lines[..6].join("\n").into_bytes()]
+}
+
+/// As Checkmate and G10 write graphs.
+fn strangers() -> Vec<Vec<u8>> {
+    let checkmate = r#"{"graph": {"name": "g", "order": [1, 0]}, "nodes": [{"id": 0, "name": "a", "cost_ram": 4,
+        "cost_cpu": 5}, {"id": 1, "name": "b", "cost_ram": 8, "cost_cpu": 0, "backward": true}],
+        "links": [{"source": 1, "target": 0}]}"#;
+    let g10 = r#"{"name": "n", "tensors": {"w": {"bytes": 4, "weight": true}, "x": {"bytes": 8, "weight": false}},
+        "kernels": [{"op": "f", "ns": 5, "inputs": ["w"], "outputs": ["x"]},
+        {"op": "g", "ns": 6, "inputs": ["x", "w"], "outputs": ["w"]}]}"#;
+    vec![checkmate.into(), g10.into()]
+}
+
+fn packed() -> Vec<Vec<u8>> {
+    graphs().iter().take(20).map(|graph| compress(graph)).collect()
+}
+
+fn sizes() -> Vec<Vec<u8>> {
+    ["8GiB", "60%", "floor+60%", "12 kB", "1.5TiB", "0", "5m", "18446744073709551615", "1e9GiB", " 7 B "]
+        .map(|text| text.as_bytes().to_vec())
+        .into()
+}
+
+fn size(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    text.parse::<Budget>().is_ok() | text.parse::<Bytes>().is_ok()
+}
+
+fn encoded() -> Vec<Vec<u8>> {
+    let data: Vec<u8> =
+        (0..2000u32).flat_map(|at| if at % 3 == 0 { at.to_le_bytes() } else { [0; 4] }).collect();
+    vec![memfit_codec::zvc::encode(&data), memfit_codec::zvc::encode(&data[..17]), Vec::new()]
+}
+
+/// The first two bytes say how much there should be.
+fn zvc(bytes: &[u8]) -> bool {
+    let size = bytes.first().map_or(0, |&first| usize::from(first) * 40);
+    memfit_codec::zvc::decode(bytes, size).is_ok()
+}
