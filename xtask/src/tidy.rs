@@ -44,6 +44,7 @@ pub(crate) fn check() -> Result<()> {
         }
         if file.starts_with("crates/") && file.contains("/src/") && file.ends_with(".rs") {
             faults.extend(lengths(file, &text));
+            faults.extend(reaches(file, &text));
         }
         if file.starts_with("crates/memfit-verify/src/") {
             judge += without_tests(&text).lines().filter(|line| is_code(line)).count();
@@ -130,6 +131,18 @@ fn function(line: &str) -> Option<&str> {
     name.split(['(', '<']).next()
 }
 
+/// Lines by which a crate other than the command line would open files, connect, or start programs.
+fn reaches(file: &str, text: &str) -> Vec<String> {
+    if file.starts_with("crates/memfit-cli/") {
+        return Vec::new();
+    }
+    let doors = ["std::fs", "std::net", "std::process::Command", "std::os"];
+    let code = without_tests(text).lines().enumerate().filter(|(_, line)| is_code(line));
+    code.filter(|(_, line)| doors.iter().any(|door| line.contains(door)))
+        .map(|(at, _)| format!("{file}:{}: only the command line opens files or starts programs", at + 1))
+        .collect()
+}
+
 /// Lines that name a place on somebody's machine.
 fn paths(file: &str, text: &str) -> Vec<String> {
     if file == "Cargo.lock" {
@@ -166,6 +179,13 @@ fn leftovers(file: &str, text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crates_open_no_files() {
+        let text = "use std::fs::File;\n// std::net\n\n#[cfg(test)]\nmod tests {\n    use std::fs;\n}\n";
+        assert_eq!(reaches("crates/a/src/lib.rs", text).len(), 1);
+        assert_eq!(reaches("crates/memfit-cli/src/files.rs", text).len(), 0);
+    }
 
     #[test]
     fn functions_are_measured_from_head_to_brace() {

@@ -421,6 +421,26 @@ fn links_are_followed_and_pipes_are_written_to() {
     assert_eq!(code(&write("/dev/null")), 0);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_whole_or_as_they_were() {
+    let graph = "crates/memfit-cli/src/commands/doctor.json";
+    let scratch = Scratch::new("whole");
+    let (old, bytes) = (scratch.write("plan.json", "as it was"), b"as it was");
+    let binary = env!("CARGO_BIN_EXE_memfit");
+    // No file may grow beyond a block of 512 bytes, then there is no room on the device, no such folder, a folder.
+    let small = format!("trap '' XFSZ; ulimit -f 1; exec {binary} plan {graph} --budget 1GiB -o {old}");
+    let small = Command::new("sh").args(["-c", &small]).current_dir(root()).output().unwrap();
+    let write = |path: &str| memfit(&["plan", graph, "--budget", "1GiB", "-o", path]);
+    let folder = scratch.file("");
+    for failed in [small, write("/dev/full"), write(&scratch.file("none/plan.json")), write(&folder)] {
+        assert_eq!(code(&failed), 5, "{}", stderr(&failed));
+        assert!(stderr(&failed).starts_with("error: can't write `"), "{}", stderr(&failed));
+    }
+    assert_eq!(std::fs::read(&old).unwrap(), bytes);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+}
+
 #[test]
 fn a_time_limit_is_told_from_a_budget() {
     let limited = memfit(&["plan", GRAPH, "--budget", "floor+3%", "--time-limit", "0.001", "--json"]);
