@@ -6,16 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn_backend::{DType, DTypeUsageSet, ExecutionError, Shape, TensorData};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
-use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient, get_client};
+use burn_router::{MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient, get_client};
 use burn_std::future::DynFut;
 use memfit::engine::Fault;
 
 use super::backend::Backend;
 use super::core::Core;
 use crate::settings::Options;
-
-/// The backend `B` within a budget: put `Autodiff<Memfit<B>>` where `Autodiff<B>` was.
-pub type Memfit<B> = BackendRouter<MemfitChannel<B>>;
 
 /// The way from Burn's router to memfit.
 pub struct MemfitChannel<B>(PhantomData<fn() -> B>);

@@ -5,9 +5,11 @@ mod channel;
 mod core;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod decorator;
 mod draws;
 mod host;
 mod ops;
+mod own;
 mod recipe;
 mod runner;
 mod scratch;
@@ -16,9 +18,10 @@ mod steps;
 
 pub use backend::{Backend, Device};
 pub use burn_flex::{Flex, FlexDevice};
-pub use channel::{Bridge, Memfit, MemfitChannel, MemfitClient};
+pub use channel::{Bridge, MemfitChannel, MemfitClient};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaDevice, DeviceMemory, Strided, device_memory};
+pub use decorator::Memfit;
 pub use host::Counters;
 pub use session::{
     Report, attempt, enable, enable_with, evict_all, last_plan, load_plan, plan_with, report, reset_peak,

@@ -6,9 +6,11 @@ use std::mem::discriminant;
 
 use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr, TensorIr, TensorStatus};
 use memfit::ir::Effect;
+use rustc_hash::FxHasher;
 
 use super::backend::base;
 use super::draws::random;
+use super::own;
 
 /// Bytes of `tensor`.
 pub(crate) fn bytes(tensor: &TensorIr) -> u64 {
@@ -21,10 +23,10 @@ pub(crate) fn read_only(tensor: &TensorIr) -> TensorIr {
     TensorIr { status: TensorStatus::ReadOnly, ..tensor.clone() }
 }
 
-/// What running `op` does besides. Custom and distributed ops never run twice.
+/// What running `op` does besides.
 pub(crate) fn effect(op: &OperationIr) -> Effect {
     match op {
-        OperationIr::Custom(_) | OperationIr::Init(_) | OperationIr::Drop(_) => Effect::Once,
+        OperationIr::Init(_) | OperationIr::Drop(_) => Effect::Once,
         _ if random(op).is_some() => Effect::Seeded,
         _ => Effect::Pure,
     }
@@ -93,6 +95,12 @@ pub(crate) fn code(op: &OperationIr) -> u64 {
         OperationIr::Module(op) => discriminant(op).hash(&mut digits),
         _ => {}
     }
+    if let OperationIr::Custom(op) = op {
+        // Other digits than those of a variant, which are few.
+        let mut hasher = FxHasher::default();
+        own::method(op).hash(&mut hasher);
+        return hasher.finish() | 1 << 63;
+    }
     digits.finish()
 }
 
@@ -120,6 +128,9 @@ pub(crate) fn name(op: &OperationIr) -> String {
             }
             Ok(())
         }
+    }
+    if let OperationIr::Custom(op) = op {
+        return format!("Backend.{}", own::method(op));
     }
     let mut text = String::new();
     // That writing ends early is meant.

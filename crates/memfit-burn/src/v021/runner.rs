@@ -3,12 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_backend::{DType, Shape, TensorData};
-use burn_ir::{BaseOperationIr, OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
+use burn_ir::{BaseOperationIr, OperationIr, PermuteOpIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::{Runner, RunnerClient as _};
 use memfit::engine::HostError;
 
-use super::backend::{Backend, copy};
+use super::backend::Backend;
 use super::ops::name;
+use super::own;
 
 /// A runner that may have failed.
 pub(super) struct Guarded<B: Backend> {
@@ -33,14 +34,21 @@ impl<B: Backend> Guarded<B> {
         if op.outputs().any(|output| output.dtype.is_uint()) {
             return Err(HostError(format!("`{called}`: Burn's router holds no unsigned integers")));
         }
+        let device = self.device.clone();
         self.guard(&called, |runner| match &op {
             // The router's own has no kernel for it.
             OperationIr::BaseInt(BaseOperationIr::Cast(cast)) => {
                 let handle = runner.get_tensor_handle(&cast.input);
                 let tensor = B::int_tensor(TensorHandle { handle, shape: cast.input.shape.clone() });
                 let made = B::int_tensor_handle(B::int_cast(tensor, cast.out.dtype.into()));
-                let data = copy::<B>(made, cast.out.shape.clone(), cast.out.dtype);
-                runner.register_tensor_data_id(cast.out.id, data.expect("integers can be read"));
+                call(runner, made, &cast.out);
+            }
+            OperationIr::Custom(custom) => {
+                let handle = |tensor: &TensorIr| runner.get_tensor_handle(tensor);
+                let made = own::run::<B>(custom, &device, &handle).expect("an op that was recorded");
+                for (handle, output) in made.into_iter().zip(&custom.outputs) {
+                    call(runner, handle, output);
+                }
             }
             _ => runner.register_op(op),
         })
@@ -94,4 +102,17 @@ impl<B: Backend> Guarded<B> {
             HostError(format!("the backend can't run `{what}`: {text}"))
         })
     }
+}
+
+/// Has the runner call what is behind `handle` by the name of `tensor`. It names what it is handed itself, so a view of all of
+/// it gets the name.
+fn call<B: Backend>(runner: &Runner<B>, handle: B::Handle, tensor: &TensorIr) {
+    let named = runner.register_tensor(handle, tensor.shape.clone(), tensor.dtype, runner.clone());
+    let axes = (0..tensor.shape.num_dims()).collect();
+    let permute = BaseOperationIr::Permute(PermuteOpIr { input: named.into_ir(), out: tensor.clone(), axes });
+    runner.register_op(match tensor.dtype {
+        dtype if dtype.is_float() => OperationIr::BaseFloat(permute),
+        DType::Bool(_) => OperationIr::BaseBool(permute),
+        _ => OperationIr::BaseInt(permute),
+    });
 }
