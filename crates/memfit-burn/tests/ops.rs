@@ -18,7 +18,7 @@ use burn::tensor::ops::{
 };
 use burn::tensor::{
     Bool, DType, Distribution, ElementConversion, FloatDType, IndexingUpdateOp, Int, IntDType, Shape, Tensor,
-    TensorData, module, s,
+    TensorData, module, s, signal,
 };
 use memfit_burn::{Budget, Flex, FlexDevice, Memfit, attempt, enable, evict_all, report};
 
@@ -195,6 +195,17 @@ macro_rules! numeric {
             "split" => x.clone().slice([0..4, 0..3]), x.slice([0..4, 3..6]);
             "to bool" => x.bool();
             "argsort" => x.argsort(1);
+            "argsort descending" => x.argsort_descending(0);
+            "sort descending" => x.sort_descending(0);
+            "sort with indices" => x.clone().sort_with_indices(1).0, x.sort_with_indices(1).1;
+            "clamp min" => x.clamp_min(1);
+            "clamp max" => x.clamp_max(1);
+            "not equal" => x.not_equal(y);
+            "not equal scalar" => x.not_equal_elem(1);
+            "any" => x.any();
+            "any dim" => x.any_dim(1);
+            "all" => x.all();
+            "all dim" => x.all_dim(0);
         );
     };
 }
@@ -274,6 +285,9 @@ fn float_cases<B: Backend>(list: &mut Vec<Case<B>>, dtype: DType) {
         "interpolate" => {
             module::interpolate(x.reshape([1, 1, 4, 6]), [8, 9], InterpolateOptions::new(InterpolateMode::Bilinear))
         };
+        "rfft" => signal::rfft(x.clone().slice([0..4, 0..4]), 1, None).0, signal::rfft(x.slice([0..4, 0..4]), 1, None).1;
+        "rfft of eight" => signal::rfft(x.clone(), 1, Some(8)).0, signal::rfft(x, 1, Some(8)).1;
+        "irfft" => signal::irfft(x.slice([0..4, 0..5]), y.slice([0..4, 0..5]), 1, None);
     );
 }
 
@@ -297,6 +311,7 @@ fn int_cases<B: Backend>(list: &mut Vec<Case<B>>, dtype: DType) {
         "to i64" => x.cast(IntDType::I64);
         "random" => Tensor::<B, 2, Int>::random(SHAPE, Distribution::Uniform(0.0, 50.0), &x.device());
         "range" => Tensor::<B, 1, Int>::arange(3..17, &x.device());
+        "range with steps" => Tensor::<B, 1, Int>::arange_step(-3..17, 3, &x.device());
     );
 }
 
@@ -313,6 +328,8 @@ fn bool_cases<B: Backend>(list: &mut Vec<Case<B>>) {
         "equal" => x.equal(y);
         "not equal" => x.not_equal(y);
         "equal scalar" => x.equal_elem(true);
+        "not equal scalar" => x.not_equal_elem(true);
+        "where" => x.argwhere();
         "to int" => x.int();
         "to float" => x.float();
         "any" => x.any();

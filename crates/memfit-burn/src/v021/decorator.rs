@@ -8,8 +8,8 @@ use burn_backend::ops::*;
 use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{
-    BackendTypes, BoolDType, DType, DTypeUsageSet, Distribution, ExecutionError, FloatDType, IntDType, Scalar,
-    Shape, Slice, TensorData,
+    BackendTypes, BoolDType, DType, DTypeUsageSet, Distribution, ExecutionError, FloatDType, IntDType,
+    Scalar, Shape, Slice, TensorData,
 };
 use burn_router::{BackendRouter, RunnerClient as _};
 
@@ -400,8 +400,6 @@ impl<B: Backend> ModuleOps<Self> for Memfit<B> {
         interpolate(x: T<B>, output_size: [usize; 2], options: InterpolateOptions) -> T<B>;
         interpolate_backward(x: T<B>, grad: T<B>, output_size: [usize; 2], options: InterpolateOptions) -> T<B>;
         attention(query: T<B>, key: T<B>, value: T<B>, mask: Option<T<B>>, attn_bias: Option<T<B>>, options: AttentionModuleOptions) -> T<B>;
-        rfft(signal: T<B>, dim: usize, n: Option<usize>) -> (T<B>, T<B>);
-        irfft(spectrum_re: T<B>, spectrum_im: T<B>, dim: usize, n: Option<usize>) -> T<B>;
     }
 }
 
@@ -427,4 +425,3 @@ impl<B: Backend> QTensorOps<Self> for Memfit<B> {
         q_gather(dim: usize, tensor: T<B>, indices: T<B>) -> T<B>;
     }
 }
-

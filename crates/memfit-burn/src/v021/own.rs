@@ -83,6 +83,8 @@ macro_rules! own {
         embedding(weights: Float, indices: Int) -> Float, embedded;
         embedding_backward(weights: Float, grad: Float, indices: Int) -> Float, like;
         layer_norm(tensor: Float, gamma: Float, beta: Option<Float>, epsilon: f64) -> Float, like;
+        rfft(signal: Float, dim: usize, n: Option<usize>) -> (Float, Float), spectrum;
+        irfft(re: Float, im: Float, dim: usize, n: Option<usize>) -> Float, signal;
     } };
     // Those that are made from nothing: the device is the last argument but for the type.
     (made, $to:ident) => { $to! {
@@ -160,12 +162,12 @@ pub struct Call<B: Backend> {
     pub(super) given: Given,
 }
 
-/// What the shapes of outputs follow from, beside the inputs: the last of each sort.
+/// What the shapes of outputs follow from, beside the inputs.
 #[derive(Default)]
 pub(super) struct Given {
     shape: Option<Shape>,
     range: Option<Range<i64>>,
-    number: Option<usize>,
+    numbers: Vec<usize>,
     dtype: Option<DType>,
 }
 
@@ -201,7 +203,8 @@ impl<B: Backend> Call<B> {
         let op = CustomOpIr { id: self.text, inputs: self.inputs, outputs: outputs.collect() };
         client.register_op(OperationIr::Custom(op));
         let made = ids.into_iter().zip(made);
-        made.map(|(id, (shape, dtype))| RouterTensor::new(id, shape.clone(), *dtype, client.clone())).collect()
+        made.map(|(id, (shape, dtype))| RouterTensor::new(id, shape.clone(), *dtype, client.clone()))
+            .collect()
     }
 }
 
@@ -322,7 +325,7 @@ pub(super) mod shapes {
     /// As the first input, with one element along a dimension.
     pub(in super::super) fn reduced(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
         let mut sizes = inputs[0].shape.to_vec();
-        if let Some(size) = given.number.and_then(|dim| sizes.get_mut(dim)) {
+        if let Some(size) = given.numbers.first().and_then(|&dim| sizes.get_mut(dim)) {
             *size = 1;
         }
         [(sizes.into(), dtype(inputs, given))]
@@ -340,10 +343,35 @@ pub(super) mod shapes {
         [([images[0], images[1], grid[1], grid[2]].into(), dtype(inputs, given))]
     }
 
+    /// The first input with another size along the dimension that was given first; `size` is told that which was given second,
+    /// and that of the input.
+    fn along(
+        inputs: &[TensorIr],
+        given: &Given,
+        size: impl Fn(Option<usize>, usize) -> usize,
+    ) -> (Shape, DType) {
+        let mut sizes = inputs[0].shape.to_vec();
+        if let Some(along) = given.numbers.first().and_then(|&dim| sizes.get_mut(dim)) {
+            *along = size(given.numbers.get(1).copied(), *along);
+        }
+        (sizes.into(), inputs[0].dtype)
+    }
+
+    /// Two halves of the spectrum of as many samples as were asked for, or as there are.
+    pub(in super::super) fn spectrum(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 2] {
+        let half = along(inputs, given, |asked, samples| asked.unwrap_or(samples) / 2 + 1);
+        [half.clone(), half]
+    }
+
+    /// As many samples as were asked for, or as half a spectrum stands for.
+    pub(in super::super) fn signal(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        [along(inputs, given, |asked, half| asked.unwrap_or(2 * half.saturating_sub(1)))]
+    }
+
     /// The shape that was given, or as many elements as a range has.
     pub(in super::super) fn given(_: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
         let range = given.range.clone().unwrap_or_default();
-        let length = range.step_by(given.number.unwrap_or(1)).count();
+        let length = range.step_by(given.numbers.first().copied().unwrap_or(1)).count();
         let shape = given.shape.clone().unwrap_or_else(|| [length].into());
         [(shape, given.dtype.expect("what is made from nothing has a type"))]
     }
@@ -432,23 +460,15 @@ fn at<V: Copy>(list: &[V], place: u64) -> Option<V> {
     list.get(usize::try_from(place).ok()?).copied()
 }
 
-const INTS: [DType; 8] = [
-    DType::I64,
-    DType::I32,
-    DType::I16,
-    DType::I8,
-    DType::U64,
-    DType::U32,
-    DType::U16,
-    DType::U8,
-];
+const INTS: [DType; 8] =
+    [DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
 const BOOLS: [DType; 3] =
     [DType::Bool(BoolStore::Native), DType::Bool(BoolStore::U8), DType::Bool(BoolStore::U32)];
 const PADDINGS: [GridSamplePaddingMode; 3] =
     [GridSamplePaddingMode::Zeros, GridSamplePaddingMode::Border, GridSamplePaddingMode::Reflection];
 
 values! {
-    usize: |value, call| { call.number(value as u64); call.given.number = Some(value) },
+    usize: |value, call| { call.number(value as u64); call.given.numbers.push(value) },
         |from| from.number()?.try_into().ok();
     bool: |value, call| call.number(value.into()), |from| Some(from.number()? != 0);
     f64: |value, call| call.number(value.to_bits()), |from| Some(f64::from_bits(from.number()?));

@@ -17,19 +17,6 @@ const WIDTH: usize = 128;
 const HEADS: usize = 4;
 const LAYERS: usize = 4;
 
-/// The smooth step from 0 to 1. Of elementary ops, here and below: the backend Flex has faster ones for some functions,
-/// which Burn's router takes apart, to other last bits.
-fn sigmoid<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    x.mul_scalar(0.5).tanh().add_scalar(1.0).mul_scalar(0.5)
-}
-
-/// Hendrycks and Gimpel (2016), by the hyperbolic tangent.
-fn gelu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    let cube = x.clone() * x.clone() * x.clone();
-    let inner = (x.clone() + cube.mul_scalar(0.044_715)).mul_scalar(2.0 * 0.797_884_560_802_865_4);
-    x * sigmoid(inner)
-}
-
 #[derive(Module, Debug)]
 struct Layer<B: Backend> {
     before_attention: LayerNorm<B>,
@@ -67,7 +54,7 @@ impl<B: Backend> Layer<B> {
         let weights = self.dropout.forward(activation::softmax(scores, 3));
         let seen = weights.matmul(part(2)).swap_dims(1, 2).reshape([batch, length, WIDTH]);
         let x = x + self.dropout.forward(self.out.forward(seen));
-        let wide = gelu(self.widen.forward(self.before_wide.forward(x.clone())));
+        let wide = activation::gelu(self.widen.forward(self.before_wide.forward(x.clone())));
         x + self.dropout.forward(self.narrow.forward(wide))
     }
 }
@@ -134,8 +121,8 @@ impl<B: Backend> Cell<B> {
             let word = x.clone().narrow(1, at, 1).reshape([batch, width]);
             let gates = self.gates.forward(Tensor::cat(vec![word, hidden], 1));
             let gate = |at: usize| gates.clone().narrow(1, at * width, width);
-            memory = memory * sigmoid(gate(0)) + gate(1).tanh() * sigmoid(gate(2));
-            hidden = memory.clone().tanh() * sigmoid(gate(3));
+            memory = memory * activation::sigmoid(gate(0)) + gate(1).tanh() * activation::sigmoid(gate(2));
+            hidden = memory.clone().tanh() * activation::sigmoid(gate(3));
             seen.push(hidden.clone().unsqueeze_dim::<3>(1));
         }
         Tensor::cat(seen, 1)
