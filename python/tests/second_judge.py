@@ -201,8 +201,10 @@ class Judge:
         kind = "seeded" if effect == "seeded" else "once"
         if effect == "pure":
             return
-        if any(at == ran for ran, _ in self.effects[kind]):
+        first = next((step for ran, step in self.effects[kind] if at == ran), None)
+        if first is not None:
             need(kind == "seeded" and self.plan["replays_random"], f"op {at} runs again")
+            need(self.done(first, now), f"op {at} may overtake its first run")
             return
         need(all(self.done(step, now) for _, step in self.effects[kind]), f"op {at} may overtake another")
         self.effects[kind].append((at, now))

@@ -1,6 +1,6 @@
 //! Awaits: puts the steps of a draft on lanes and makes every step wait for those it depends on.
 
-use memfit_ir::{BufferId, Bytes, CopyId, Effect, Graph, Tier};
+use memfit_ir::{BufferId, Bytes, CopyId, Effect, Graph, OpId, Tier};
 
 use crate::Rng;
 use crate::draft::{Act, Draft, Line};
@@ -11,6 +11,8 @@ enum What {
     Copy(CopyId),
     /// The order of effects: seeded, or once and collective.
     Order(bool),
+    /// Where the numbers of a seeded op begin.
+    Numbers(OpId),
 }
 
 /// A line that is done.
@@ -31,10 +33,11 @@ fn touches(draft: &Draft, graph: &Graph, act: &Act, first: bool) -> Vec<(What, b
         touched.extend(draft.buffers[buffer.index()].over.map(|over| (What::Buffer(over), true)));
     }
     match *act {
-        Act::Compute { op, .. } if first => match graph.op(op).effect {
-            Effect::Pure => {}
-            Effect::Seeded => touched.push((What::Order(true), true)),
-            Effect::Once | Effect::Collective => touched.push((What::Order(false), true)),
+        Act::Compute { op, .. } => match graph.op(op).effect {
+            Effect::Seeded if first => touched.extend([(What::Order(true), true), (What::Numbers(op), true)]),
+            Effect::Seeded => touched.push((What::Numbers(op), false)),
+            Effect::Once | Effect::Collective if first => touched.push((What::Order(false), true)),
+            Effect::Pure | Effect::Once | Effect::Collective => {}
         },
         Act::Free(buffer) => touched.push((What::Buffer(buffer), true)),
         Act::Offload { to, .. } => touched.push((What::Copy(to), true)),

@@ -42,7 +42,8 @@ struct Judge<'a> {
     /// The device's banks, then all other tiers, in which copies have no addresses.
     banks: Vec<Memory>,
     stages: Vec<Stage>,
-    runs: Vec<u32>,
+    /// When each op ran first.
+    firsts: Vec<Option<Stamp>>,
     sequences: [Sequence; 2],
     /// `clocks[t][u]`: how much of thread u has happened before what thread t does now.
     clocks: Vec<Vec<u32>>,
@@ -71,7 +72,7 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Byt
         banks: vec![Memory::default(); limits.banks.len() + 1],
         stages: vec![Stage::Unborn; plan.program.buffers.len() + plan.program.copies.len()],
         claims: buffers.chain(copies).collect(),
-        runs: vec![0; graph.op_count()],
+        firsts: vec![None; graph.op_count()],
         sequences: Default::default(),
         clocks: vec![vec![0; threads]; threads],
         completed: BTreeMap::new(),
@@ -279,13 +280,16 @@ impl Judge<'_> {
     fn effect(&mut self, id: OpId, now: Stamp) {
         let effect = self.graph.op(id).effect;
         let Some(kind) = sequence_of(effect) else { return };
-        self.runs[id.index()] += 1;
-        if self.runs[id.index()] > 1 {
+        if let Some(first) = self.firsts[id.index()] {
             if effect != Effect::Seeded || !self.limits.replays_random {
                 self.object(Rule::Effect, || format!("a `{}` op runs again", effect.name()));
             }
+            // It draws from where the first run began, which is known once that has run.
+            let first = Accesses { write: first, reads: Vec::new() };
+            self.ordered(&first, false, now, || "the numbers of its first run".to_owned());
             return;
         }
+        self.firsts[id.index()] = Some(now);
         let sequence = &mut self.sequences[kind];
         let before = std::mem::replace(&mut sequence.last, Accesses { write: now, reads: Vec::new() });
         let due = sequence.expected.get(sequence.next).copied();
@@ -420,7 +424,7 @@ impl Judge<'_> {
     fn end(&mut self) {
         for kind in 0..self.sequences.len() {
             let mut expected = self.sequences[kind].expected.iter();
-            if let Some(&op) = expected.find(|op| self.runs[op.index()] == 0) {
+            if let Some(&op) = expected.find(|op| self.firsts[op.index()].is_none()) {
                 let name = self.graph.op(op).name;
                 self.object(Rule::Effect, || format!("{op} `{name}` never runs"));
             }

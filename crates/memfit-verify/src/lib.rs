@@ -24,8 +24,8 @@
 //! - **R7 in place**: a buffer takes over another's bytes only where the graph has a pair for it, at the same
 //!   place with the same size, and always where the pair is a must.
 //! - **R8 effect**: `Once` and `Collective` ops run exactly once, `Seeded` ones at least once, and again only
-//!   if the host replays generator state; first runs keep the graph's order within {Seeded} and within
-//!   {Once, Collective}.
+//!   if the host replays generator state, and once their first run is done; first runs keep the graph's order within
+//!   {Seeded} and within {Once, Collective}.
 //! - **R9 host**: copies in host memory and on disk fit the budget of their tier, counted in issue order.
 //! - **R10 lossy**: only lossy codecs that the limits name.
 //! - **R11 transfer**: nothing touches bytes or copies in flight, except to read what is being read. A
