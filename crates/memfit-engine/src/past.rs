@@ -9,7 +9,7 @@
 //!
 //! A part is looked at once for each doubling, so all looks together take time linear in the number of releases.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Nanos};
 use rustc_hash::FxHashSet;
 
 use crate::call::TensorId;
@@ -75,12 +75,30 @@ impl<H: Host> Engine<'_, H> {
     ///
     /// # Errors
     ///
-    /// Any [`Fault`] while bringing back, but for there being no room: then the part is left as it is.
+    /// Any [`Fault`] while bringing back, but for there being no room, or for its taking longer than all first runs so far:
+    /// then the part is left as it is.
     pub fn cut_past(&mut self) -> Result<(), Fault> {
         if !self.settings.cut || !self.settings.forget || self.guide.is_some() {
             return Ok(());
         }
         self.prune();
+        let patience = self.settings.patience;
+        let stats = self.stats;
+        // What is away comes back while other parts are kept in place: that may take longer than the training.
+        let allowed = stats.recompute_ns.saturating_add(stats.first_ns);
+        self.settings.patience = patience.min(Nanos(allowed));
+        let cut = self.cut_parts();
+        self.settings.patience = patience;
+        cut?;
+        self.prune();
+        self.past.most = (
+            FEW.max(2 * self.past.released.len()),
+            Bytes(self.settings.budget.0 / SHARE).max(self.past.bytes + self.past.bytes),
+        );
+        Ok(())
+    }
+
+    fn cut_parts(&mut self) -> Result<(), Fault> {
         let mut seen = FxHashSet::default();
         for at in 0..self.past.released.len() {
             let storage = self.past.released[at];
@@ -91,11 +109,6 @@ impl<H: Host> Engine<'_, H> {
                 }
             }
         }
-        self.prune();
-        self.past.most = (
-            FEW.max(2 * self.past.released.len()),
-            Bytes(self.settings.budget.0 / SHARE).max(self.past.bytes + self.past.bytes),
-        );
         Ok(())
     }
 
@@ -143,13 +156,15 @@ impl<H: Host> Engine<'_, H> {
     fn is_dearer(&self, part: &Part) -> bool {
         let fixed = |&member: &u32| {
             let this = self.state.storage(member);
-            RECORD + if this.resident && !this.evictable { this.size } else { 0 }
+            if this.resident && !this.evictable { this.size } else { 0 }
         };
         let served = |&storage: &u32| {
             let this = self.state.storage(storage);
             if this.evictable { this.size } else { 0 }
         };
-        part.served.iter().map(served).sum::<u64>() <= part.members.iter().map(fixed).sum::<u64>()
+        // Records are not in the budget: for their sake no more than a small part of it is kept in place.
+        let records = (RECORD * part.members.len() as u64).min(self.settings.budget.0 / SHARE);
+        part.served.iter().map(served).sum::<u64>() <= part.members.iter().map(fixed).sum::<u64>() + records
     }
 
     fn cut_part(&mut self, part: &Part) -> Result<(), Fault> {
@@ -176,7 +191,7 @@ impl<H: Host> Engine<'_, H> {
         }
         self.forget_makers();
         match outcome {
-            Err(Fault::NoRoom(_)) => Ok(()),
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(()),
             outcome => outcome,
         }
     }

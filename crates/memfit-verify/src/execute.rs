@@ -25,8 +25,8 @@ enum Stage {
 /// Effects whose first runs must keep the graph's order.
 #[derive(Clone, Debug, Default)]
 struct Sequence {
+    /// What is still to run, the next one last.
     expected: Vec<OpId>,
-    next: usize,
     last: Accesses,
 }
 
@@ -106,7 +106,7 @@ impl Judge<'_> {
     }
 
     fn whole(&mut self) {
-        for id in self.graph.op_ids() {
+        for id in self.graph.op_ids().rev() {
             if let Some(kind) = sequence_of(self.graph.op(id).effect) {
                 self.sequences[kind].expected.push(id);
             }
@@ -292,9 +292,7 @@ impl Judge<'_> {
         self.firsts[id.index()] = Some(now);
         let sequence = &mut self.sequences[kind];
         let before = std::mem::replace(&mut sequence.last, Accesses { write: now, reads: Vec::new() });
-        let due = sequence.expected.get(sequence.next).copied();
-        sequence.next += 1;
-        if due != Some(id) {
+        if sequence.expected.pop() != Some(id) {
             self.object(Rule::Effect, || format!("runs out of the order of `{}` ops", effect.name()));
         }
         self.ordered(&before, true, now, || "the order of effects".to_owned());
@@ -423,7 +421,7 @@ impl Judge<'_> {
     /// R8's missing runs, and R13.
     fn end(&mut self) {
         for kind in 0..self.sequences.len() {
-            let mut expected = self.sequences[kind].expected.iter();
+            let mut expected = self.sequences[kind].expected.iter().rev();
             if let Some(&op) = expected.find(|op| self.firsts[op.index()].is_none()) {
                 let name = self.graph.op(op).name;
                 self.object(Rule::Effect, || format!("{op} `{name}` never runs"));

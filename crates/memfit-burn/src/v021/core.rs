@@ -25,12 +25,28 @@ use crate::settings::{Budget, Mode, Options};
 #[derive(Clone, Copy)]
 struct Known {
     tensor: TensorId,
-    /// Whether it can't be computed again: brought in, or written over what was there before, or kept when the past went.
-    root: bool,
-    /// Whether it was filled from nothing, and nothing has been written over it.
-    created: bool,
+    /// Whether it was there when the past was last cut. Before that, whether it was brought in or filled from nothing, as
+    /// parameters are.
+    old: bool,
     /// Whether an op has read it.
     read: bool,
+}
+
+/// How many tensors are [old](Known::old): at most, and now. An optimizer that replaces the parameters leaves none. Not their
+/// bytes: a large batch goes before that, too.
+#[derive(Clone, Copy, Default)]
+struct Old {
+    most: usize,
+    now: usize,
+    /// Whether the past was ever cut.
+    cut: bool,
+}
+
+impl Old {
+    /// Whether all but an eighth has gone.
+    fn has_gone(self) -> bool {
+        self.now <= self.most / 8 && self.most > 0
+    }
 }
 
 /// The same with what decides whether an op on it makes a view.
@@ -48,6 +64,7 @@ pub(super) struct Core<B: Backend> {
     /// Whether there ever was one.
     pub(super) failed: bool,
     tensors: FxHashMap<BurnId, Entry<B::Layout>>,
+    old: Old,
     thread: Option<ThreadId>,
     /// Names of ops, by their codes.
     kinds: FxHashMap<u64, String>,
@@ -126,6 +143,7 @@ impl<B: Backend> Core<B> {
             fault: None,
             failed: false,
             tensors: FxHashMap::default(),
+            old: Old::default(),
             thread: None,
             kinds: FxHashMap::default(),
             lists: Lists::default(),
@@ -188,8 +206,7 @@ impl<B: Backend> Core<B> {
         register(&mut self.engine.host)?;
         let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
         let layout = self.engine.host.hold(block.storage, tensor);
-        let known = Known { tensor: made, root: true, created: false, read: false };
-        self.tensors.insert(tensor.id, Entry { known, layout });
+        self.hold(tensor, made, layout, !self.old.cut);
         Ok(())
     }
 
@@ -242,13 +259,34 @@ impl<B: Backend> Core<B> {
         Ok(())
     }
 
+    /// The program holds `tensor`.
+    fn hold(&mut self, tensor: &TensorIr, made: TensorId, layout: B::Layout, old: bool) {
+        let known = Known { tensor: made, old, read: false };
+        if known.old {
+            self.old.now += 1;
+            self.old.most = self.old.most.max(self.old.now);
+        }
+        self.tensors.insert(tensor.id, Entry { known, layout });
+    }
+
     /// The program gives `id` up.
     fn end(&mut self, id: BurnId) -> Result<(), Fault> {
         let Some(entry) = self.tensors.remove(&id) else { return Ok(()) };
+        if entry.known.old {
+            self.old.now -= 1;
+        }
         self.engine.del(entry.known.tensor)
     }
 
     fn run(&mut self, mut op: OperationIr, lists: &mut Lists) -> Result<(), Fault> {
+        if !self.plans() {
+            // Not every program says where a step ends, and not every optimizer shows it.
+            if self.old.has_gone() {
+                self.cut()?;
+            } else if self.engine.is_past_long() {
+                self.engine.cut_past()?;
+            }
+        }
         if let OperationIr::Custom(custom) = &op
             && !own::is_own(custom)
         {
@@ -273,7 +311,8 @@ impl<B: Backend> Core<B> {
         }
         pending.free.clear();
         pending.free.extend(operands.iter().map(|operand| operand.ends && !spared(operand.id)));
-        let created = ops::is_creation(&op);
+        // A parameter that was written over is one still.
+        let old = shape.update.is_some() || (!self.old.cut && ops::is_creation(&op));
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
         let workspace = match &self.engine.host {
             host if host.counts_scratch => host.scratch.of(signature(&op)),
@@ -285,13 +324,13 @@ impl<B: Backend> Core<B> {
         let effect = shape.effect;
         let call = Call { kind, reads, outputs, time: Nanos(1), workspace, effect, ..Call::default() };
         self.engine.apply(&call, made)?;
-        let root = shape.effect == Effect::Once;
-        if let Some(pending) = &mut self.engine.host.pending {
-            let layouts = pending.layouts.drain(..);
-            for ((output, &tensor), layout) in pending.outputs.iter().zip(&*made).zip(layouts) {
-                let known = Known { tensor, root, created, read: false };
-                self.tensors.insert(output.id, Entry { known, layout });
+        if let Some(mut pending) = self.engine.host.pending.take() {
+            for ((output, &tensor), layout) in
+                pending.outputs.iter().zip(&*made).zip(pending.layouts.drain(..))
+            {
+                self.hold(output, tensor, layout, old);
             }
+            self.engine.host.pending = Some(pending);
         }
         for operand in operands.iter().filter(|operand| !operand.known.read && !operand.ends) {
             if let Some(entry) = self.tensors.get_mut(&operand.id) {
@@ -364,7 +403,7 @@ impl<B: Backend> Core<B> {
     /// Bytes of sources that end with an op, and that nothing else needs.
     fn lost(&self, operands: &[Operand]) -> Result<u64, Fault> {
         let mut lost = 0;
-        for operand in operands.iter().filter(|operand| operand.ends && operand.known.root) {
+        for operand in operands.iter().filter(|operand| operand.ends && self.is_root(operand.known)) {
             if self.engine.fate(operand.known.tensor)? == Fate::Free {
                 lost += operand.bytes;
             }
@@ -379,16 +418,20 @@ impl<B: Backend> Core<B> {
         }
         let known = input.known;
         let fate = self.engine.fate(known.tensor)?;
-        let parameter = ops::is_update(op) && (known.root || (known.created && known.read));
+        let root = self.is_root(known);
+        // What has been made since the past was cut is no parameter: targets and noise are subtracted from too.
+        let parameter = ops::is_update(op) && known.old && (known.read || self.old.cut);
         let writes = match fate {
             Fate::Held => false,
-            Fate::Free => known.root || parameter,
+            Fate::Free => root || parameter,
             Fate::Needed | Fate::Repeatable => parameter,
         };
         // The first parameter that an optimizer writes: what led to the gradients is history. What the program holds
         // stays, and the rest goes. In planned mode that happens at the end of the step.
         if writes && fate != Fate::Free && !self.plans() {
             self.cut()?;
+            // An optimizer that shows itself needs no other sign; of what is held here, much goes in mid-step.
+            self.old.most = 0;
         }
         if writes && self.engine.is_evictable(known.tensor) {
             // From now on it's what it is: nobody should have to train from the start to have it back.
@@ -404,18 +447,25 @@ impl<B: Backend> Core<B> {
 
     /// Forgets the past, if there is room for all that is held.
     pub(super) fn cut(&mut self) -> Result<(), Fault> {
-        match self.engine.cut() {
-            Ok(()) => self.all_are_roots(),
-            // Then the past stays, and with it a way back to what is held.
-            Err(Fault::NoRoom(_)) => {}
-            Err(fault) => return Err(fault),
+        // If there is none the past stays, and with it a way back to what is held.
+        if let Err(fault) = self.engine.cut()
+            && !matches!(fault, Fault::NoRoom(_))
+        {
+            return Err(fault);
         }
+        self.grow_old();
         Ok(())
     }
 
-    /// All that the program holds can't be computed again from now on.
-    pub(super) fn all_are_roots(&mut self) {
-        self.tensors.values_mut().for_each(|entry| entry.known.root = true);
+    /// All that the program holds is old from now on.
+    pub(super) fn grow_old(&mut self) {
+        self.tensors.values_mut().for_each(|entry| entry.known.old = true);
+        self.old = Old { most: self.tensors.len(), now: self.tensors.len(), cut: true };
+    }
+
+    /// Whether `known` can't be computed again: brought in, or written over what was there before, or kept when the past went.
+    fn is_root(&self, known: Known) -> bool {
+        !self.engine.is_evictable(known.tensor)
     }
 
     /// Reads a tensor.

@@ -8,6 +8,7 @@ mod cuda;
 mod decorator;
 mod draws;
 mod host;
+mod kinds;
 mod ops;
 mod own;
 mod recipe;

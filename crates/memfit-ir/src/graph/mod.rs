@@ -299,7 +299,7 @@ impl Graph {
     }
 
     /// All ops, in the graph's order.
-    pub fn op_ids(&self) -> impl ExactSizeIterator<Item = OpId> + use<> {
+    pub fn op_ids(&self) -> impl ExactSizeIterator<Item = OpId> + DoubleEndedIterator + use<> {
         (0..self.ops.len()).map(OpId::at)
     }
 

@@ -1,0 +1,158 @@
+//! Ordinary programs that don't say where a step ends: the past goes nevertheless, so tables, memory and time stay what they are,
+//! step after step.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
+
+use std::sync::{Mutex, PoisonError};
+
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule as _, Module};
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, Optimizer, SgdConfig};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, ElementConversion as _, Tensor, activation};
+use burn_flex::{Flex, FlexDevice};
+use memfit_burn::{Budget, Memfit, Report, attempt, enable, report, reset_peak};
+
+type B = Autodiff<Memfit<Flex>>;
+
+/// There is one device: one test at a time.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+#[derive(Module, Debug)]
+struct Net<B: Backend> {
+    layers: Vec<Linear<B>>,
+}
+
+impl<B: Backend> Net<B> {
+    fn new(device: &B::Device) -> Net<B> {
+        Net { layers: (0..6).map(|_| LinearConfig::new(32, 32).init(device)).collect() }
+    }
+
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
+    }
+}
+
+fn batch<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
+    Tensor::random([128, 32], Distribution::Default, device)
+}
+
+/// Losses of `steps` steps; after each, `seen` is asked.
+fn train<B: AutodiffBackend, O: Optimizer<Net<B>, B>>(
+    mut optimizer: O,
+    clones: bool,
+    frozen: usize,
+    steps: usize,
+    seen: &mut dyn FnMut(),
+) -> Vec<f32> {
+    let device = B::Device::default();
+    B::seed(&device, 3);
+    let mut net = Net::<B>::new(&device);
+    net.layers = net
+        .layers
+        .into_iter()
+        .enumerate()
+        .map(|(at, layer)| if at < frozen { layer.no_grad() } else { layer })
+        .collect();
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let target = batch::<B>(&device);
+        let loss = (target - net.forward(batch(&device))).powi_scalar(2).mean();
+        losses.push(loss.clone().into_scalar().elem());
+        let gradients = GradientsParams::from_grads(loss.backward(), &net);
+        net = if clones {
+            let held = net.clone();
+            let net = optimizer.step(1e-3, net, gradients);
+            drop(held);
+            net
+        } else {
+            optimizer.step(1e-3, net, gradients)
+        };
+        seen();
+    }
+    losses
+}
+
+const STEPS: usize = 60;
+
+/// Trains without and within a budget, and holds the tenth step against the last.
+fn stays_as_it_is<O: Optimizer<Net<Autodiff<Flex>>, Autodiff<Flex>>, P: Optimizer<Net<B>, B>>(
+    name: &str,
+    plain: impl Fn() -> O,
+    within: impl Fn() -> P,
+    clones: bool,
+    frozen: usize,
+) {
+    let expected = train::<Autodiff<Flex>, _>(plain(), clones, frozen, STEPS, &mut || ());
+    let mut free = Vec::new();
+    let run = |budget: Budget, reports: &mut Vec<Report>| {
+        enable(&FlexDevice, budget).unwrap();
+        let seen = &mut || {
+            reports.push(report(&FlexDevice));
+            reset_peak(&FlexDevice);
+        };
+        attempt(&FlexDevice, || train::<B, _>(within(), clones, frozen, STEPS, seen)).unwrap()
+    };
+    assert_eq!(run(Budget::UNLIMITED, &mut free), expected, "{name}");
+    let peak = |reports: &[Report], at: usize| reports[at].engine.peak.0;
+    println!(
+        "{name}: peak {} and {}, tables {} and {}",
+        peak(&free, 9),
+        peak(&free, STEPS - 1),
+        free[9].tables,
+        free[STEPS - 1].tables
+    );
+    assert!(peak(&free, STEPS - 1) <= peak(&free, 9) * 9 / 8, "{name}");
+    assert!(free[STEPS - 1].tables <= 2 * free[9].tables, "{name}");
+    let (mut tight, budget) = (Vec::new(), Budget::of(peak(&free, 9) * 7 / 10));
+    assert_eq!(run(budget, &mut tight), expected, "{name} within a budget");
+    let again = |from: usize, to: usize| tight[to].engine.recomputes - tight[from].engine.recomputes;
+    println!(
+        "{name}: {} ops again in ten steps, {} in the last ten",
+        again(5, 15),
+        again(STEPS - 11, STEPS - 1)
+    );
+    assert!(tight.iter().all(|report| report.engine.peak.0 <= budget.bytes().0));
+    assert!(again(STEPS - 11, STEPS - 1) <= 2 * again(5, 15) + 20, "{name}");
+}
+
+#[test]
+fn training_stays_as_it_is() {
+    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    stays_as_it_is("SGD", || SgdConfig::new().init(), || SgdConfig::new().init(), false, 0);
+    stays_as_it_is("Adam", || AdamConfig::new().init(), || AdamConfig::new().init(), false, 0);
+    stays_as_it_is("AdamW", || AdamWConfig::new().init(), || AdamWConfig::new().init(), false, 0);
+    stays_as_it_is("Adam, a clone", || AdamConfig::new().init(), || AdamConfig::new().init(), true, 0);
+    stays_as_it_is("AdamW, a clone", || AdamWConfig::new().init(), || AdamWConfig::new().init(), true, 0);
+    stays_as_it_is(
+        "AdamW, half frozen",
+        || AdamWConfig::new().init(),
+        || AdamWConfig::new().init(),
+        false,
+        3,
+    );
+}
+
+#[test]
+fn evaluation_keeps_no_batch() {
+    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    let net = Net::<B>::new(&FlexDevice).valid();
+    let mut total = Tensor::<Memfit<Flex>, 1>::zeros([1], &FlexDevice);
+    let mut classes = Vec::new();
+    let mut seen = Vec::new();
+    for _ in 0..200 {
+        let x = batch::<Memfit<Flex>>(&FlexDevice).into_data();
+        let x = Tensor::<Memfit<Flex>, 2>::from_data(x, &FlexDevice);
+        total = total + Tensor::cat(vec![x.clone(), x.clone()], 0).sum();
+        classes.push(net.forward(x).argmax(1));
+        seen.push(report(&FlexDevice));
+        reset_peak(&FlexDevice);
+    }
+    let (early, late) = (seen[49].engine.peak.0, seen[199].engine.peak.0);
+    println!("evaluation: peak {early} and {late}, tables {} and {}", seen[49].tables, seen[199].tables);
+    // What is held grows by 1 KiB of classes a batch.
+    assert!(late <= early + 150 * 1024 + 64 * 1024, "{early} {late}");
+    assert!(total.into_scalar() > 0.0);
+}
