@@ -112,7 +112,8 @@ def fit(rank: int, kind: str) -> None:
         fitted = None if budget is None else memfit.torch.fit(step, budget, **options)
         losses = [(fitted or step)(batch, labels) for _ in range(5)]
         outcome = losses + [_plain(parameter).clone() for parameter in net.parameters()]
-        # On a busy machine gloo may be done with a buffer of FSDP in another op of each step: then none is like the one before.
+        # On a busy machine gloo may be done with a buffer of FSDP in another op of each step.
+        # Then no step is like the one before.
         for _ in range(20):
             guided: list[bool | None] = [None] * dist.get_world_size()
             dist.all_gather_object(guided, fitted is None or fitted.report.guided)

@@ -27,8 +27,7 @@
 //! # Ok::<(), memfit_burn::Fault>(())
 //! ```
 //!
-//! One thread for each device: tensors of a device belong to the thread that made the first one, and ops from another
-//! thread are refused. Burn's tensor operations return no results, so a budget that is too small ends in a panic; [`attempt`]
+//! Ops of several threads are run one after the other. Burn's tensor operations return no results, so a budget that is too small ends in a panic; [`attempt`]
 //! turns it into the [`Fault`] that says who holds what.
 //!
 //! Architecture invariants: everything that knows a version of Burn is in one module, `v021`; what decides is the

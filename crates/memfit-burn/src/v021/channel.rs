@@ -1,6 +1,8 @@
 //! Burn's router as the way in: a channel whose client hands every operation to a [`Core`].
 
+use std::cell::Cell;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,6 +45,19 @@ pub(super) fn client<B: Backend>(device: &B::Device) -> MemfitClient<B> {
 /// Names of tensors. The router has names of its own, which count from 0.
 static NAMES: AtomicU64 = AtomicU64::new(1 << 32);
 
+thread_local! {
+    /// How many [`super::attempt`]s this thread is in.
+    static ATTEMPTS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Does `work`, and hands over the panic that ends it; one of memfit's is not printed.
+pub(super) fn caught<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+    ATTEMPTS.set(ATTEMPTS.get() + 1);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    ATTEMPTS.set(ATTEMPTS.get() - 1);
+    outcome
+}
+
 impl<B: Backend> MemfitClient<B> {
     /// Does `work` with what belongs to the device.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Core<B>) -> T) -> T {
@@ -61,6 +76,8 @@ impl<B: Backend> MemfitClient<B> {
         });
         match outcome {
             Ok(value) => value,
+            // Nobody need read of a panic that is caught; but one that ends the process must say why.
+            Err(message) if ATTEMPTS.get() > 0 => resume_unwind(Box::new(format!("memfit: {message}"))),
             Err(message) => panic!("memfit: {message}"),
         }
     }

@@ -1,6 +1,5 @@
 //! From Burn's operations to the engine's calls.
 
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, ExecutionError, TensorData};
@@ -25,11 +24,11 @@ use crate::settings::{Budget, Mode, Options};
 #[derive(Clone, Copy)]
 struct Known {
     tensor: TensorId,
-    /// Whether it was there when the past was last cut. Before that, whether it was brought in or filled from nothing, as
-    /// parameters are.
+    /// Whether it was there when the past was last cut. Before the first cut, whether it was [`Known::begun`] and an op has read
+    /// it that did not end it, as all do with parameters.
     old: bool,
-    /// Whether an op has read it.
-    read: bool,
+    /// Whether it was brought in or filled from nothing before the first cut.
+    begun: bool,
 }
 
 /// How many tensors are [old](Known::old): at most, and now. An optimizer that replaces the parameters leaves none. Not their
@@ -65,7 +64,6 @@ pub(super) struct Core<B: Backend> {
     pub(super) failed: bool,
     tensors: FxHashMap<BurnId, Entry<B::Layout>>,
     old: Old,
-    thread: Option<ThreadId>,
     /// Names of ops, by their codes.
     kinds: FxHashMap<u64, String>,
     lists: Lists,
@@ -144,7 +142,6 @@ impl<B: Backend> Core<B> {
             failed: false,
             tensors: FxHashMap::default(),
             old: Old::default(),
-            thread: None,
             kinds: FxHashMap::default(),
             lists: Lists::default(),
             pen: Pen::default(),
@@ -162,24 +159,12 @@ impl<B: Backend> Core<B> {
         self.tensors.len()
     }
 
-    /// Refuses a second thread: a tensor's last use and its end could overtake each other.
-    fn same_thread(&mut self) -> Result<(), Fault> {
-        let here = std::thread::current().id();
-        if *self.thread.get_or_insert(here) == here {
-            return Ok(());
-        }
-        Err(Fault::BadCall(
-            "memfit's tensors belong to the thread that made the first of them on their device; \
-             train on one thread for each device"
-                .to_owned(),
-        ))
-    }
-
     fn known(&self, tensor: &TensorIr) -> Result<Known, Fault> {
         let known = self.tensors.get(&tensor.id).map(|entry| entry.known);
         known.ok_or_else(|| {
             Fault::BadCall(format!(
-                "tensor `{}` is not there: memfit was enabled after it was made",
+                "tensor `{}` is not there: memfit was enabled after it was made, or another thread used it for \
+                 the last time at this moment; hand a tensor to another thread, or give each its own",
                 tensor.id
             ))
         })
@@ -187,7 +172,6 @@ impl<B: Backend> Core<B> {
 
     /// Brings `data` in under the name `id`.
     pub(super) fn put(&mut self, id: BurnId, data: TensorData) -> Result<(), Fault> {
-        self.same_thread()?;
         if let DType::QFloat(_) = data.dtype {
             return Err(Fault::BadCall("quantized tensors are not supported".to_owned()));
         }
@@ -206,7 +190,7 @@ impl<B: Backend> Core<B> {
         register(&mut self.engine.host)?;
         let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
         let layout = self.engine.host.hold(block.storage, tensor);
-        self.hold(tensor, made, layout, !self.old.cut);
+        self.hold(tensor, layout, Known { tensor: made, old: false, begun: !self.old.cut });
         Ok(())
     }
 
@@ -226,7 +210,7 @@ impl<B: Backend> Core<B> {
             _ => {}
         }
         let mut lists = std::mem::take(&mut self.lists);
-        let ran = self.same_thread().and_then(|()| self.look(&op, &mut lists.operands));
+        let ran = self.look(&op, &mut lists.operands);
         if ran.is_err() {
             let ending = op.inputs().filter(|tensor| tensor.status == TensorStatus::ReadWrite);
             let ending: Vec<BurnId> = ending.map(|tensor| tensor.id).collect();
@@ -260,12 +244,8 @@ impl<B: Backend> Core<B> {
     }
 
     /// The program holds `tensor`.
-    fn hold(&mut self, tensor: &TensorIr, made: TensorId, layout: B::Layout, old: bool) {
-        let known = Known { tensor: made, old, read: false };
-        if known.old {
-            self.old.now += 1;
-            self.old.most = self.old.most.max(self.old.now);
-        }
+    fn hold(&mut self, tensor: &TensorIr, layout: B::Layout, known: Known) {
+        self.old.now += usize::from(known.old);
         self.tensors.insert(tensor.id, Entry { known, layout });
     }
 
@@ -312,7 +292,7 @@ impl<B: Backend> Core<B> {
         pending.free.clear();
         pending.free.extend(operands.iter().map(|operand| operand.ends && !spared(operand.id)));
         // A parameter that was written over is one still.
-        let old = shape.update.is_some() || (!self.old.cut && ops::is_creation(&op));
+        let (old, begun) = (shape.update.is_some(), !self.old.cut && ops::is_creation(&op));
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
         let workspace = match &self.engine.host {
             host if host.counts_scratch => host.scratch.of(signature(&op)),
@@ -328,13 +308,16 @@ impl<B: Backend> Core<B> {
             for ((output, &tensor), layout) in
                 pending.outputs.iter().zip(&*made).zip(pending.layouts.drain(..))
             {
-                self.hold(output, tensor, layout, old);
+                self.hold(output, layout, Known { tensor, old, begun });
             }
             self.engine.host.pending = Some(pending);
         }
-        for operand in operands.iter().filter(|operand| !operand.known.read && !operand.ends) {
-            if let Some(entry) = self.tensors.get_mut(&operand.id) {
-                entry.known.read = true;
+        for operand in operands.iter().filter(|operand| operand.known.begun && !operand.ends) {
+            if let Some(entry) = self.tensors.get_mut(&operand.id)
+                && !std::mem::replace(&mut entry.known.old, true)
+            {
+                self.old.now += 1;
+                self.old.most = self.old.most.max(self.old.now);
             }
         }
         for &Dying { id, tensor, free } in &*dying {
@@ -420,7 +403,7 @@ impl<B: Backend> Core<B> {
         let fate = self.engine.fate(known.tensor)?;
         let root = self.is_root(known);
         // What has been made since the past was cut is no parameter: targets and noise are subtracted from too.
-        let parameter = ops::is_update(op) && known.old && (known.read || self.old.cut);
+        let parameter = ops::is_update(op) && known.old;
         let writes = match fate {
             Fate::Held => false,
             Fate::Free => root || parameter,
@@ -473,7 +456,6 @@ impl<B: Backend> Core<B> {
         &mut self,
         tensor: &TensorIr,
     ) -> Result<DynFut<Result<TensorData, ExecutionError>>, Fault> {
-        self.same_thread()?;
         let known = self.known(tensor)?;
         self.engine.get(known.tensor)?;
         self.engine.host.runner.check()?;
@@ -486,7 +468,6 @@ impl<B: Backend> Core<B> {
 
     /// The handle of a tensor, to be taken elsewhere.
     pub(super) fn handle(&mut self, tensor: &TensorIr) -> Result<B::Handle, Fault> {
-        self.same_thread()?;
         let known = self.known(tensor)?;
         self.engine.get(known.tensor)?;
         self.engine.host.runner.check()?;

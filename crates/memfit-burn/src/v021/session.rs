@@ -5,7 +5,7 @@ use memfit::profile::{self, Saved};
 use memfit::{Failure, input};
 
 use super::backend::{Backend, Device};
-use super::channel::client;
+use super::channel::{caught, client};
 use super::core::Core;
 use super::host::Counters;
 use super::steps::StepCounters;
@@ -149,7 +149,7 @@ pub fn tried<D: Device>(device: &D) -> Vec<Tried> {
 ///
 /// The fault. Other panics go on.
 pub fn attempt<D: Device, T>(device: &D, work: impl FnOnce() -> T) -> Result<T, Fault> {
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    let outcome = caught(work);
     outcome.map_err(|panic| match client::<D::Backend>(device).with(|core| core.fault.take()) {
         Some(fault) => fault,
         None => std::panic::resume_unwind(panic),
