@@ -24,6 +24,9 @@ use crate::settings::{Budget, Mode, Options};
 #[derive(Clone, Copy)]
 struct Known {
     tensor: TensorId,
+    /// Whether it can't be computed again: brought in, or written over what was there before, or kept when the past was cut. By
+    /// what the program does alone, and not by what the engine keeps in place at the time: steps are to be alike.
+    root: bool,
     /// Whether it was there when the past was last cut. Before the first cut, whether it was [`Known::begun`] and an op has read
     /// it that did not end it, as all do with parameters.
     old: bool,
@@ -190,7 +193,7 @@ impl<B: Backend> Core<B> {
         register(&mut self.engine.host)?;
         let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
         let layout = self.engine.host.hold(block.storage, tensor);
-        self.hold(tensor, layout, Known { tensor: made, old: false, begun: !self.old.cut });
+        self.hold(tensor, layout, Known { tensor: made, root: true, old: false, begun: !self.old.cut });
         Ok(())
     }
 
@@ -293,6 +296,7 @@ impl<B: Backend> Core<B> {
         pending.free.extend(operands.iter().map(|operand| operand.ends && !spared(operand.id)));
         // A parameter that was written over is one still.
         let (old, begun) = (shape.update.is_some(), !self.old.cut && ops::is_creation(&op));
+        let root = shape.effect == Effect::Once;
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
         let workspace = match &self.engine.host {
             host if host.counts_scratch => host.scratch.of(signature(&op)),
@@ -308,7 +312,7 @@ impl<B: Backend> Core<B> {
             for ((output, &tensor), layout) in
                 pending.outputs.iter().zip(&*made).zip(pending.layouts.drain(..))
             {
-                self.hold(output, layout, Known { tensor, old, begun });
+                self.hold(output, layout, Known { tensor, root, old, begun });
             }
             self.engine.host.pending = Some(pending);
         }
@@ -386,7 +390,7 @@ impl<B: Backend> Core<B> {
     /// Bytes of sources that end with an op, and that nothing else needs.
     fn lost(&self, operands: &[Operand]) -> Result<u64, Fault> {
         let mut lost = 0;
-        for operand in operands.iter().filter(|operand| operand.ends && self.is_root(operand.known)) {
+        for operand in operands.iter().filter(|operand| operand.ends && operand.known.root) {
             if self.engine.fate(operand.known.tensor)? == Fate::Free {
                 lost += operand.bytes;
             }
@@ -401,12 +405,11 @@ impl<B: Backend> Core<B> {
         }
         let known = input.known;
         let fate = self.engine.fate(known.tensor)?;
-        let root = self.is_root(known);
         // What has been made since the past was cut is no parameter: targets and noise are subtracted from too.
         let parameter = ops::is_update(op) && known.old;
         let writes = match fate {
             Fate::Held => false,
-            Fate::Free => root || parameter,
+            Fate::Free => known.root || parameter,
             Fate::Needed | Fate::Repeatable => parameter,
         };
         // The first parameter that an optimizer writes: what led to the gradients is history. What the program holds
@@ -431,24 +434,20 @@ impl<B: Backend> Core<B> {
     /// Forgets the past, if there is room for all that is held.
     pub(super) fn cut(&mut self) -> Result<(), Fault> {
         // If there is none the past stays, and with it a way back to what is held.
-        if let Err(fault) = self.engine.cut()
-            && !matches!(fault, Fault::NoRoom(_))
-        {
-            return Err(fault);
+        match self.engine.cut() {
+            Ok(()) => self.grow_old(true),
+            Err(Fault::NoRoom(_)) => self.grow_old(false),
+            Err(fault) => return Err(fault),
         }
-        self.grow_old();
         Ok(())
     }
 
-    /// All that the program holds is old from now on.
-    pub(super) fn grow_old(&mut self) {
-        self.tensors.values_mut().for_each(|entry| entry.known.old = true);
+    /// All that the program holds is old from now on; with the past gone, it can't be computed again either.
+    pub(super) fn grow_old(&mut self, gone: bool) {
+        for Entry { known, .. } in self.tensors.values_mut() {
+            (known.old, known.root) = (true, known.root || gone);
+        }
         self.old = Old { most: self.tensors.len(), now: self.tensors.len(), cut: true };
-    }
-
-    /// Whether `known` can't be computed again: brought in, or written over what was there before, or kept when the past went.
-    fn is_root(&self, known: Known) -> bool {
-        !self.engine.is_evictable(known.tensor)
     }
 
     /// Reads a tensor.

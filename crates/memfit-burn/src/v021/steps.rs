@@ -120,7 +120,7 @@ impl<B: Backend> Core<B> {
             self.engine.set_role(tensor, Role::Parameter)?;
         }
         self.steps.stepper.begin(&mut self.engine)?;
-        self.grow_old();
+        self.grow_old(true);
         Ok(())
     }
 
