@@ -444,9 +444,10 @@ impl<B: Backend> Core<B> {
 
     /// All that the program holds is old from now on; with the past gone, it can't be computed again either.
     pub(super) fn grow_old(&mut self, gone: bool) {
-        for Entry { known, .. } in self.tensors.values_mut() {
-            (known.old, known.root) = (true, known.root || gone);
-        }
+        self.tensors.values_mut().map(|entry| &mut entry.known).for_each(|known| {
+            known.old = true;
+            known.root |= gone;
+        });
         self.old = Old { most: self.tensors.len(), now: self.tensors.len(), cut: true };
     }
 
