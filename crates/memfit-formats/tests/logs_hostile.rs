@@ -3,24 +3,9 @@
 
 use memfit_formats::{checkmate_json, g10_json, simrd};
 
-const LOG: &str = r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}
-{"INSTRUCTION":"CONSTANT","NAME":"a"}
-{"INSTRUCTION":"MEMORY","NAME":"a","MEMORY":"64"}
-{"INSTRUCTION":"CALL","NAME":"f","ARGS":["a","a"],"RESULT":["b","c"],"TIME":"5"}
-{"INSTRUCTION":"MEMORY","NAME":"b","MEMORY":"64"}
-{"INSTRUCTION":"ALIAS","NAME":"b","ALIAS":"1"}
-{"INSTRUCTION":"MEMORY","NAME":"c","MEMORY":"64"}
-{"INSTRUCTION":"ALIAS","NAME":"c","ALIAS":"-1"}
-{"INSTRUCTION":"COPY_FROM","DST":"b","SRC":"c"}
-{"INSTRUCTION":"MUTATE","NAME":"g","ARGS":["c"],"MUTATE":[0],"TIME":"7"}
-{"INSTRUCTION":"RELEASE","NAME":"a"}
-"#;
-const CHECKMATE: &str = r#"{"graph": {"name": "g", "order": [1, 0]}, "nodes": [{"id": 0, "name": "a", "cost_ram": 4,
-    "cost_cpu": 5}, {"id": 1, "name": "b", "cost_ram": 8, "cost_cpu": 0, "backward": true}],
-    "links": [{"source": 1, "target": 0}]}"#;
-const G10: &str = r#"{"name": "n", "tensors": {"w": {"bytes": 4, "weight": true}, "x": {"bytes": 8, "weight": false}},
-    "kernels": [{"op": "f", "ns": 5, "inputs": ["w"], "outputs": ["x"]},
-    {"op": "g", "ns": 6, "inputs": ["x", "w"], "outputs": ["w"]}]}"#;
+const LOG: &str = include_str!("../../../corpus/recorded/every-instruction.log");
+const CHECKMATE: &str = include_str!("../../../corpus/recorded/checkmate.json");
+const G10: &str = include_str!("../../../corpus/recorded/g10.json");
 
 /// Changes, drops and repeats bytes and whole lines of `text`, many times over.
 fn hammer(text: &str, read: impl Fn(&[u8]) -> bool) {

@@ -142,29 +142,12 @@ fn device(bytes: &[u8]) -> bool {
 }
 
 fn logs() -> Vec<Vec<u8>> {
-    let lines = [
-        r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}"#,
-        r#"{"INSTRUCTION":"CONSTANT","NAME":"a"}"#,
-        r#"{"INSTRUCTION":"MEMORY","NAME":"a","MEMORY":"64"}"#,
-        r#"{"INSTRUCTION":"CALL","NAME":"view","ARGS":["a"],"RESULT":["b"],"TIME":"5"}"#,
-        r#"{"INSTRUCTION":"MEMORY","NAME":"b","MEMORY":"64"}"#,
-        r#"{"INSTRUCTION":"ALIAS","NAME":"b","ALIAS":"0"}"#,
-        r#"{"INSTRUCTION":"COPY","DST":"c","SRC":"b"}"#,
-        r#"{"INSTRUCTION":"MUTATE","NAME":"relu_","ARGS":["b","a"],"MUTATE":[0],"TIME":"7"}"#,
-        r#"{"INSTRUCTION":"RELEASE","NAME":"a"}"#,
-    ];
-    vec![lines.join("\n").into_bytes(), lines[..6].join("\n").into_bytes()]
+    files("recorded", ".log")
 }
 
 /// As Checkmate and G10 write graphs.
 fn strangers() -> Vec<Vec<u8>> {
-    let checkmate = r#"{"graph": {"name": "g", "order": [1, 0]}, "nodes": [{"id": 0, "name": "a", "cost_ram": 4,
-        "cost_cpu": 5}, {"id": 1, "name": "b", "cost_ram": 8, "cost_cpu": 0, "backward": true}],
-        "links": [{"source": 1, "target": 0}]}"#;
-    let g10 = r#"{"name": "n", "tensors": {"w": {"bytes": 4, "weight": true}, "x": {"bytes": 8, "weight": false}},
-        "kernels": [{"op": "f", "ns": 5, "inputs": ["w"], "outputs": ["x"]},
-        {"op": "g", "ns": 6, "inputs": ["x", "w"], "outputs": ["w"]}]}"#;
-    vec![checkmate.into(), g10.into()]
+    files("recorded", ".json")
 }
 
 fn packed() -> Vec<Vec<u8>> {
