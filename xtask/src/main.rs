@@ -48,16 +48,11 @@ enum Command {
     /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
     Corpus,
     /// Send spoilt files to every reader: none may panic, take long or take much memory
+    #[command(disable_help_flag = true)]
     Fuzz {
-        /// How long
-        #[arg(long, default_value_t = 1.0)]
-        minutes: f64,
-        /// Start of the random sequence
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Only this reader
-        #[arg(long)]
-        reader: Option<String>,
+        /// Options of that program, which counts its memory and is one of its own: `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// Send generated plans and mutants of them to the judge and run all of them on real bytes
     Hammer {
@@ -101,7 +96,7 @@ fn run(command: &Command) -> Result<()> {
                 &[("PYTHONPATH", "python")],
             )
         }
-        Command::Fuzz { minutes, seed, reader } => fuzz(*minutes, *seed, reader.as_deref()),
+        Command::Fuzz { options } => fuzz(options),
         Command::Hammer { plans, seed } => hammer(*plans, *seed),
     }
 }
@@ -129,15 +124,10 @@ fn test(with_python: bool) -> Result<()> {
     if with_python { python::test() } else { Ok(()) }
 }
 
-/// A program of its own, for it counts its memory.
-fn fuzz(minutes: f64, seed: u64, reader: Option<&str>) -> Result<()> {
-    let (minutes, seed) = (minutes.to_string(), seed.to_string());
+fn fuzz(options: &[String]) -> Result<()> {
     let run = ["run", "--quiet", "--release", "--package", "xtask", "--bin", "fuzz", "--"];
-    let mut words = run.to_vec();
-    words.extend(["--minutes", &minutes, "--seed", &seed]);
-    words.extend(reader.iter().flat_map(|reader| ["--reader", reader]));
     let none: &[(&str, &str)] = &[];
-    run::command("cargo", words, none)
+    run::command("cargo", run.into_iter().chain(options.iter().map(String::as_str)), none)
 }
 
 fn hammer(plans: u64, seed: u64) -> Result<()> {
