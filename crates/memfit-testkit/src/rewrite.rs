@@ -474,11 +474,11 @@ impl<'a> Writer<'a> {
             } else {
                 let plain = Content::Value(value);
                 let tier = self.draft.parked_in(self.storage[value.index()]?)?;
-                let copies = self.holdings[value.index()].iter().filter_map(|holding| match holding {
+                let mut copies = self.holdings[value.index()].iter().filter_map(|holding| match holding {
                     Holding::Host(copy) => Some(&self.draft.copies[copy.index()]),
                     _ => None,
                 });
-                if !copies.into_iter().any(|copy| (copy.content, copy.tier) == (plain, tier)) {
+                if !copies.any(|copy| (copy.content, copy.tier) == (plain, tier)) {
                     let from = self.ensure(value)?;
                     let to = self.draft.copy(plain, self.graph.value(value).size, tier);
                     self.draft.push(Act::Offload { from, to });

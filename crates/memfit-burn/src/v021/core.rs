@@ -262,6 +262,11 @@ impl<B: Backend> Core<B> {
     }
 
     fn run(&mut self, mut op: OperationIr, lists: &mut Lists) -> Result<(), Fault> {
+        if let OperationIr::Custom(custom) = &op
+            && !own::is_own(custom)
+        {
+            return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
+        }
         if !self.plans() {
             // Not every program says where a step ends, and not every optimizer shows it.
             if self.old.has_gone() {
@@ -269,11 +274,6 @@ impl<B: Backend> Core<B> {
             } else if self.engine.is_past_long() {
                 self.engine.cut_past()?;
             }
-        }
-        if let OperationIr::Custom(custom) = &op
-            && !own::is_own(custom)
-        {
-            return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
         }
         let mut pending = self.engine.host.pending.take().unwrap_or_default();
         pending.note_outputs(&op);

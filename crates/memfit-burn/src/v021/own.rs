@@ -322,15 +322,6 @@ pub(super) mod shapes {
         [([1].into(), dtype(inputs, given))]
     }
 
-    /// As the first input, with one element along a dimension.
-    pub(in super::super) fn reduced(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
-        let mut sizes = inputs[0].shape.to_vec();
-        if let Some(size) = given.numbers.first().and_then(|&dim| sizes.get_mut(dim)) {
-            *size = 1;
-        }
-        [(sizes.into(), dtype(inputs, given))]
-    }
-
     /// A row of the first input for each element of the second.
     pub(in super::super) fn embedded(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
         let row = inputs[0].shape.iter().skip(1);
@@ -354,7 +345,12 @@ pub(super) mod shapes {
         if let Some(along) = given.numbers.first().and_then(|&dim| sizes.get_mut(dim)) {
             *along = size(given.numbers.get(1).copied(), *along);
         }
-        (sizes.into(), inputs[0].dtype)
+        (sizes.into(), dtype(inputs, given))
+    }
+
+    /// As the first input, with one element along a dimension.
+    pub(in super::super) fn reduced(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        [along(inputs, given, |_, _| 1)]
     }
 
     /// Two halves of the spectrum of as many samples as were asked for, or as there are.
