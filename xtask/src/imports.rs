@@ -39,7 +39,7 @@ const FAMILIES: [(&str, &[&str]); 4] = [
             "search",
         ],
     ),
-    ("crates/memfit-plan/src/schedule/offload/", &["gaps", "windows"]),
+    ("crates/memfit-plan/src/schedule/offload/", &[]),
     (
         "crates/memfit-plan/src/place/",
         &[

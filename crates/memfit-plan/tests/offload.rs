@@ -5,8 +5,8 @@ use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, T
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{Problem, by_name};
-use memfit_plan::schedule::Task;
-use memfit_plan::schedule::offload::{Best, OFFLOADS, Offload};
+use memfit_plan::schedule::offload::{Best, OFFLOADS};
+use memfit_plan::schedule::{Scheduler, Task};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
 use memfit_testkit::{Layered, device, layered};
@@ -31,7 +31,7 @@ fn shape(seed: u64) -> Layered {
 
 /// The plan of `strategy` within `budget`, if it finds one; judged, run on real bytes, and timed.
 fn planned(
-    strategy: &dyn Offload,
+    strategy: &dyn Scheduler,
     graph: &memfit_ir::Graph,
     (device, in_place): (&Device, InPlace),
     budget: Bytes,

@@ -8,9 +8,9 @@ use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::schedule::offload::{self, OFFLOADS, Offload};
+use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{self, Instead, Task};
+use memfit_plan::schedule::{self, Instead, Scheduler, Task};
 use memfit_sim::simulate;
 
 use crate::failure::Infeasible;
@@ -30,7 +30,7 @@ pub(crate) fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failu
 }
 
 /// The offloading called `name`.
-pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Offload, Failure> {
+pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Scheduler, Failure> {
     let known = OFFLOADS.iter().map(|strategy| strategy.info().name);
     offload::by_name(name).ok_or_else(|| unknown("offloading", name, known))
 }
@@ -39,7 +39,7 @@ pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Offload, Failure> 
 #[derive(Clone, Copy)]
 pub(crate) enum Means {
     Recompute(&'static dyn Recompute),
-    Offload(&'static dyn Offload),
+    Offload(&'static dyn Scheduler),
 }
 
 impl Means {
@@ -258,7 +258,12 @@ impl<'a> Planner<'a> {
 
     /// The fastest program that `strategy` finds for ops in `order` and that can be placed within `budget`: where what it
     /// finds fragments, it is asked for less.
-    fn offload_in(&self, strategy: &dyn Offload, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
+    fn offload_in(
+        &self,
+        strategy: &dyn Scheduler,
+        order: &[OpId],
+        budget: Bytes,
+    ) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
         let (mut target, mut needed, mut searches) = (budget, None, 1);

@@ -16,9 +16,9 @@ use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Setting
 use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
-use memfit_plan::schedule::offload::{self, OFFLOADS, Offload};
+use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{Front, Task};
+use memfit_plan::schedule::{Front, Scheduler, Task};
 
 use crate::planner::{find_placer, place_with, unknown};
 use crate::{Failure, input};
@@ -39,7 +39,7 @@ enum Way {
     /// One scheduler alone.
     Scheduler(&'static dyn Recompute),
     /// One offloading alone.
-    Offload(&'static dyn Offload),
+    Offload(&'static dyn Scheduler),
 }
 
 /// The name of the cheapest of all ways, which hosts take unless another is named.
@@ -302,7 +302,7 @@ fn by_scheduler(
 
 /// What `offload` finds and the engine can follow, if it's cheaper than `best`.
 fn by_offload(
-    offload: &dyn Offload,
+    offload: &dyn Scheduler,
     task: &Task<'_>,
     recorded: &Recorded,
     settings: &Settings,

@@ -7,6 +7,7 @@
 
 mod fit;
 mod front;
+mod moved;
 pub mod offload;
 mod random;
 pub mod recompute;
@@ -14,8 +15,10 @@ mod run_list;
 mod runs;
 mod state;
 mod task;
+mod transfers;
 
 pub use fit::{Rewritten, fit};
 pub use front::{Front, Infeasible, Instead, Point};
+pub use moved::{Moved, Scheduler};
 pub use run_list::{Cost, RunList};
 pub use task::{Task, early};

@@ -148,31 +148,47 @@ impl RunList {
         Some(profile)
     }
 
+    /// Its runs in order: the node, and whether it is the node's first run.
+    pub(super) fn each<'a>(&'a self, task: &Task<'_>) -> impl Iterator<Item = (u32, bool)> + use<'a> {
+        let mut ran = vec![false; task.nodes()];
+        self.runs.iter().map(move |&node| (node, !std::mem::replace(&mut ran[node as usize], true)))
+    }
+
     /// The same as actions, beside which stand what keeps the snapshots of persistent storages: stored before the first
     /// run of an op that mutates them, loaded before each later one, given up after the last.
     #[must_use]
     pub fn actions(&self, task: &Task<'_>) -> Schedule {
+        self.actions_with(task, |_, _| {})
+    }
+
+    /// The same, with what `more` adds before each run, by its position, and at the end.
+    pub(super) fn actions_with(
+        &self,
+        task: &Task<'_>,
+        mut more: impl FnMut(usize, &mut Vec<Action>),
+    ) -> Schedule {
         let mut left = vec![0u32; task.nodes()];
         for &node in &self.runs {
             left[node as usize] += 1;
         }
-        let mut ran = vec![false; task.nodes()];
         let mut actions = Vec::with_capacity(self.runs.len());
-        for node in self.runs.iter().map(|&node| node as usize) {
-            let first = !std::mem::replace(&mut ran[node], true);
+        for (at, (node, first)) in self.each(task).enumerate() {
+            let node = node as usize;
+            more(at, &mut actions);
             left[node] -= 1;
-            let more = left[node] > 0;
+            let again = left[node] > 0;
             let storages = task.snapped.row(node).iter().map(|&(input, _)| ValueId(input));
             if !first {
                 actions.extend(storages.clone().map(|storage| Action::Load(storage, SNAPSHOT)));
-            } else if more {
+            } else if again {
                 actions.extend(storages.clone().map(|storage| Action::Store(storage, SNAPSHOT)));
             }
             actions.push(Action::Run { op: task.order[node], algorithm: 0 });
-            if !first && !more {
+            if !first && !again {
                 actions.extend(storages.map(|storage| Action::Release(storage, Some(SNAPSHOT))));
             }
         }
+        more(self.runs.len(), &mut actions);
         Schedule { actions }
     }
 

@@ -1,51 +1,20 @@
 //! Chooses gaps until the live bytes fit, by several scores, and changes the best choice as long as the clock says it helps.
 //!
-//! Source: ours; the scores are those of the field: pressure on memory over time on the link (Zhang et al., "G10", MICRO
-//! 2023), and area of absence, duration of absence and size (Zhang et al., "Efficient Memory Management for GPU-based Deep
-//! Learning Systems", arXiv:1903.06631). We differ in that each choice is lowered to a program, with waits, and timed by
-//! the clock; the fastest is what counts. Guarantee: live bytes and copies within their budgets, no op runs twice. Time
-//! O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to what was found first. Wrong
-//! choice where ops are cheaper to run again than their results to move.
+//! Source: ours; the scores are those of the field (`transfers/choose.rs`). We differ in that each choice is lowered to a
+//! program, with waits, and timed by the clock; the fastest is what counts. Guarantee: live bytes and copies within their
+//! budgets, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to
+//! what was found first. Wrong choice where ops are cheaper to run again than their results to move.
 
-use memfit_ir::{Bytes, Tier};
-use memfit_sim::simulate;
+use memfit_ir::Bytes;
 
-use super::gaps::{Gap, Gaps};
-use super::random::Random;
-use super::windows::{live_without, program};
-use super::{Infeasible, Moved, Offload, Task, signed};
-use crate::liveness::Profile;
+use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
 pub struct Best;
 
-/// What makes a gap worth choosing.
-#[derive(Clone, Copy, Debug)]
-enum Score {
-    /// Time above the budget that it covers, for each ns on the link; less where the gap is too short for its transfers.
-    Pressure,
-    /// Bytes times time.
-    Area,
-    /// Time.
-    Duration,
-    /// Bytes.
-    Size,
-}
-
-const SCORES: [Score; 4] = [Score::Pressure, Score::Area, Score::Duration, Score::Size];
-
-/// Changes that are tried, each with a run of the clock, with default effort and a step of few ops.
-const CHANGES: usize = 200;
-
-/// Steps of programs that all those runs may take together.
-const WORK: usize = 2_000_000;
-
-/// Gaps chosen at a time: one in so many.
-const BATCH: usize = 400;
-
-impl Offload for Best {
+impl Scheduler for Best {
     fn info(&self) -> Info {
         Info {
             name: "best",
@@ -60,163 +29,13 @@ impl Offload for Best {
         let Some(link) = context.device.link else {
             return Err(why("the device has no link to host memory"));
         };
-        let step = Gaps::of(task, link).ok_or_else(|| why("the graph is no step that can run as it is"))?;
-        let mut search = Search { task, step: &step, context, budget, lowest: None };
-        let mut best: Option<(Vec<usize>, Moved)> = None;
-        for score in SCORES {
-            let Some(chosen) = search.choose(score) else { continue };
-            let Some(moved) = search.run(&chosen) else { continue };
-            if best.as_ref().is_none_or(|(_, best)| moved.time < best.time) {
-                best = Some((chosen, moved));
-            }
-        }
-        let Some((chosen, moved)) = best else {
-            let least = search.lowest;
-            return Err(Infeasible::new(task, budget, least));
+        let runs = RunList::plain(task);
+        let Some(mut chooser) = Chooser::new(task, &runs, link, budget, context) else {
+            return Err(why("the graph is no step that can run as it is"));
         };
-        Ok(search.climb(chosen, moved))
-    }
-}
-
-struct Search<'a> {
-    task: &'a Task<'a>,
-    step: &'a Gaps,
-    context: &'a Context<'a>,
-    budget: Bytes,
-    /// The least live bytes that a choice came to which was too large.
-    lowest: Option<Bytes>,
-}
-
-impl Search<'_> {
-    fn limit(&self) -> i64 {
-        signed(self.budget)
-    }
-
-    /// Gaps with which all live bytes fit, chosen by `score`; what turns out not to be needed is left out.
-    fn choose(&self, score: Score) -> Option<Vec<usize>> {
-        let Gaps { live, begins, gaps } = self.step;
-        let limit = self.limit();
-        let mut live = live.clone();
-        let mut copies = vec![0u64; live.len() + 1];
-        let (mut chosen, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..gaps.len()).collect());
-        let mut is_chosen = vec![false; gaps.len()];
-        while live.iter().any(|&live| live > limit) {
-            if (self.context.stop)() {
-                return None;
-            }
-            // Ns above the budget before each node.
-            let mut above = vec![0u64; live.len() + 1];
-            for (node, &live) in live.iter().enumerate() {
-                let time = if live > limit { (begins[node + 1] - begins[node]).max(1) } else { 0 };
-                above[node + 1] = above[node] + time;
-            }
-            let covers = |gap: &Gap| above[gap.away(live.len()).end] - above[gap.from + 1];
-            left.retain(|&at| covers(&gaps[at]) > 0);
-            let mut rated: Vec<(f64, usize)> =
-                left.iter().map(|&at| (rate(score, &gaps[at], covers(&gaps[at]), begins), at)).collect();
-            rated.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-            let mut taken = 0;
-            for &(_, at) in rated.iter() {
-                if self.fits_host(&mut copies, &gaps[at]) {
-                    change(&mut live, &gaps[at], -gaps[at].size);
-                    is_chosen[at] = true;
-                    chosen.push(at);
-                    taken += 1;
-                }
-                if taken > gaps.len() / BATCH {
-                    break;
-                }
-            }
-            if taken == 0 {
-                return None;
-            }
-            left.retain(|&at| !is_chosen[at]);
+        match chooser.best() {
+            Some((chosen, moved)) => Ok(chooser.climb(chosen, moved)),
+            None => Err(Infeasible::new(task, budget, chooser.lowest())),
         }
-        // The last to be chosen were chosen with most known.
-        for &at in &chosen {
-            let gap = &gaps[at];
-            if live[gap.away(live.len())].iter().all(|&live| live + gap.size <= limit) {
-                change(&mut live, gap, gap.size);
-                is_chosen[at] = false;
-            }
-        }
-        chosen.retain(|&at| is_chosen[at]);
-        Some(chosen)
     }
-
-    /// Counts the copy of `gap`, if there is room for it.
-    fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
-        let size = gap.size.unsigned_abs();
-        let during = gap.from..gap.to.min(copies.len() - 1) + 1;
-        let fits =
-            copies[during.clone()].iter().all(|&held| held + size <= self.context.device.host_memory.0);
-        if fits {
-            copies[during].iter_mut().for_each(|held| *held += size);
-        }
-        fits
-    }
-
-    /// The step with the values of `chosen` moved, if it fits.
-    fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
-        let program = program(self.task, self.step, chosen, self.limit())?;
-        let device = self.context.device;
-        let peak = Profile::of(&program, device.align).peak().0;
-        let timeline = simulate(self.task.graph, &program, None, device);
-        if peak > self.budget || timeline.tier_peaks[Tier::Host.index()] > device.host_memory {
-            self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
-            return None;
-        }
-        Some(Moved { program, peak, time: timeline.time })
-    }
-
-    /// Adds, takes away and exchanges gaps as long as that makes the step faster.
-    fn climb(&mut self, mut chosen: Vec<usize>, mut best: Moved) -> Moved {
-        let base = self.task.base_time();
-        let gaps = self.step.gaps.len();
-        let mut random = Random::new(self.context.seed);
-        let tries =
-            (CHANGES * self.context.effort.max(1) as usize).min(WORK / best.program.steps.len().max(1));
-        for _ in 0..tries {
-            if best.time <= base || chosen.is_empty() || (self.context.stop)() {
-                break;
-            }
-            let mut other = chosen.clone();
-            let kind = random.below(3);
-            if kind != 0 {
-                other.swap_remove(random.below(other.len()));
-            }
-            if kind != 1 {
-                let more = random.below(gaps);
-                if !other.contains(&more) {
-                    other.push(more);
-                }
-            }
-            let limit = self.limit();
-            if live_without(self.step, &other).iter().any(|&live| live > limit) {
-                continue;
-            }
-            if let Some(moved) = self.run(&other).filter(|moved| moved.time < best.time) {
-                (chosen, best) = (other, moved);
-            }
-        }
-        best
-    }
-}
-
-/// What `gap` is worth, of which so many ns lie above the budget.
-fn rate(score: Score, gap: &Gap, above: u64, begins: &[u64]) -> f64 {
-    let away = (begins[gap.to] - begins[gap.from + 1]).max(1) as f64;
-    let transfer = gap.out.saturating_add(gap.back).max(1) as f64;
-    match score {
-        Score::Pressure => above as f64 * gap.size as f64 / transfer * (away / transfer).min(1.0),
-        Score::Area => gap.size as f64 * away,
-        Score::Duration => away,
-        Score::Size => gap.size as f64,
-    }
-}
-
-/// Adds the bytes of `gap` while its value is away, or takes them off.
-fn change(live: &mut [i64], gap: &Gap, bytes: i64) {
-    let away = gap.away(live.len());
-    live[away].iter_mut().for_each(|live| *live += bytes);
 }

@@ -3,13 +3,13 @@
 
 use memfit_ir::{Action, Form, Program, Schedule, Tier, ValueId};
 
-use super::Task;
 use super::gaps::{Gap, Gaps};
+use super::{RunList, Task};
 
 /// How a form of a value waits.
 const HOST: Form = Form::Tier(Tier::Host);
 
-/// A gap in which its value is away: from after node `gone`, before which it is copied, until before node `back`.
+/// A gap in which its value is away: from after run `gone`, before which it is copied, until before run `back`.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     gap: Gap,
@@ -17,7 +17,7 @@ struct Window {
     back: usize,
 }
 
-/// Live bytes by node with the values of `chosen` away for as long as they are not used.
+/// Live bytes by run with the values of `chosen` away for as long as they are not used.
 pub(super) fn live_without(step: &Gaps, chosen: &[usize]) -> Vec<i64> {
     let mut change = vec![0i64; step.live.len() + 1];
     for &at in chosen {
@@ -35,8 +35,13 @@ pub(super) fn live_without(step: &Gaps, chosen: &[usize]) -> Vec<i64> {
     live
 }
 
-/// The program in which the values of the gaps `chosen` are away, where live bytes stay within `budget`.
-pub(super) fn program(task: &Task<'_>, step: &Gaps, chosen: &[usize], budget: i64) -> Option<Program> {
+/// The program of `runs` in which the values of the gaps `chosen` are away, where live bytes stay within `budget`.
+pub(super) fn program(
+    task: &Task<'_>,
+    (runs, step): (&RunList, &Gaps),
+    chosen: &[usize],
+    budget: i64,
+) -> Option<Program> {
     let mut live = live_without(step, chosen);
     let mut windows: Vec<Window> = chosen
         .iter()
@@ -45,7 +50,7 @@ pub(super) fn program(task: &Task<'_>, step: &Gaps, chosen: &[usize], budget: i6
     windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
     leave_late(step, &mut windows, &mut live, budget);
     return_early(step, &mut windows, &mut live, budget);
-    actions(task, &windows).program(task.graph, task.in_place).ok()
+    actions(task, runs, &windows).program(task.graph, task.in_place).ok()
 }
 
 /// Keeps each value until its copy is there, if there is room. Copies are made one after the other.
@@ -87,10 +92,9 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
     }
 }
 
-fn actions(task: &Task<'_>, windows: &[Window]) -> Schedule {
-    let nodes = task.nodes();
-    // What stands before each node, and after the last.
-    let mut stores: Vec<Vec<usize>> = vec![Vec::new(); nodes + 1];
+fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
+    // What stands before each run, and after the last.
+    let mut stores: Vec<Vec<usize>> = vec![Vec::new(); runs.len() + 1];
     let mut releases = stores.clone();
     let mut loads = stores.clone();
     for (at, window) in windows.iter().enumerate() {
@@ -101,16 +105,11 @@ fn actions(task: &Task<'_>, windows: &[Window]) -> Schedule {
         loads[window.back].push(at);
     }
     let value = |at: usize| ValueId(windows[at].gap.value);
-    let mut actions = Vec::with_capacity(nodes + 3 * windows.len());
-    for node in 0..=nodes {
-        actions.extend(stores[node].iter().map(|&at| Action::Store(value(at), HOST)));
-        actions.extend(releases[node].iter().map(|&at| Action::Release(value(at), None)));
+    runs.actions_with(task, |run, actions| {
+        actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), HOST)));
+        actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), None)));
         // Who is needed first is fetched first.
-        loads[node].sort_by_key(|&at| (windows[at].gap.to, at));
-        actions.extend(loads[node].iter().map(|&at| Action::Load(value(at), HOST)));
-        if node < nodes {
-            actions.push(Action::Run { op: task.order[node], algorithm: 0 });
-        }
-    }
-    Schedule { actions }
+        loads[run].sort_by_key(|&at| (windows[at].gap.to, at));
+        actions.extend(loads[run].iter().map(|&at| Action::Load(value(at), HOST)));
+    })
 }
