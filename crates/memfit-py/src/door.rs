@@ -83,13 +83,8 @@ impl Means {
         if !self.recompute {
             goal.recompute = Recomputing::Never;
         }
-        match self.host_budget.as_deref().map(bytes).transpose()? {
-            Some(Bytes::ZERO) => goal.offload = None,
-            Some(most) => {
-                goal.device.host_memory = most;
-                goal.offload.get_or_insert_with(|| "best".to_owned());
-            }
-            None => {}
+        if let Some(most) = self.host_budget.as_deref().map(bytes).transpose()? {
+            goal = goal.with_host_memory(most);
         }
         goal.replays_random = self.replay_random;
         goal.lanes = self.lanes;

@@ -145,8 +145,10 @@ pub struct Goal {
     /// Which recomputation is asked where keeping everything does not fit.
     pub recompute: Recomputing,
     /// Which offloading is asked where keeping everything does not fit; `None` moves nothing. What host memory it may use,
-    /// and the link there, are the device's. Beside a recomputation, the faster of both is taken.
+    /// and the link there, are the device's. Beside other means, the fastest plan of all is taken.
     pub offload: Option<String>,
+    /// Which hybrid of both is asked where keeping everything does not fit.
+    pub hybrid: Option<String>,
     /// Name of the placer.
     pub placer: String,
     /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
@@ -179,6 +181,7 @@ impl Goal {
             order: "best".to_owned(),
             recompute: Recomputing::Default,
             offload: None,
+            hybrid: None,
             placer: "best".to_owned(),
             live: false,
             replays_random: None,
@@ -208,16 +211,20 @@ impl Goal {
         }
     }
 
-    /// Name of the offloading to ask.
+    /// Whether the goal's device can do what it says of moving.
     ///
     /// # Errors
     ///
-    /// [`Failure::Usage`] on several lanes, and where the device has no link to host memory.
-    pub(crate) fn offloading(&self) -> Result<Option<&str>, Failure> {
-        let Some(name) = &self.offload else { return Ok(None) };
+    /// [`Failure::Usage`] where something is to be moved on several lanes, or by a device without a link to host memory.
+    pub(crate) fn may_move(&self) -> Result<(), Failure> {
+        let offload = self.offload.as_ref().map(|name| format!("offload:{name}"));
+        let Some(asked) = offload.or_else(|| self.hybrid.as_ref().map(|name| format!("hybrid:{name}")))
+        else {
+            return Ok(());
+        };
         if self.lanes > 1 {
             return Err(Failure::usage(
-                format!("`offload:{name}` does not go together with {} lanes", self.lanes),
+                format!("`{asked}` does not go together with {} lanes", self.lanes),
                 "on several lanes nothing is moved: leave out the strategy or `--lanes`",
             ));
         }
@@ -227,7 +234,7 @@ impl Goal {
                 "a device file says how fast it is: `link = { out = \"12GB/s\", in = \"12GB/s\", latency = \"10us\" }`",
             ));
         }
-        Ok(Some(name))
+        Ok(())
     }
 
     /// Whether random ops of `graph` may run again.
@@ -235,8 +242,23 @@ impl Goal {
         self.replays_random.unwrap_or(graph.replays_random())
     }
 
+    /// The same goal with at most `most` bytes of copies in host memory: 0 moves nothing. Where no strategy is asked for by
+    /// name, all that the goal allows is tried.
+    #[must_use]
+    pub fn with_host_memory(mut self, most: Bytes) -> Goal {
+        if most == Bytes::ZERO {
+            return Goal { offload: None, hybrid: None, ..self };
+        }
+        self.device.host_memory = most;
+        if self.offload.is_none() && self.hybrid.is_none() {
+            self.offload = Some("best".to_owned());
+            self.hybrid = (self.recompute == Recomputing::Default).then(|| "best".to_owned());
+        }
+        self
+    }
+
     /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
-    /// `offload:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
+    /// `offload:NAME`, `hybrid:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
     ///
     /// # Errors
     ///
@@ -245,8 +267,9 @@ impl Goal {
         match strategy.split_once(':') {
             Some(("order", name)) => name.clone_into(&mut self.order),
             Some(("recompute", name)) => self.recompute = Recomputing::By(name.to_owned()),
-            Some(("offload", name)) => {
-                self.offload = Some(name.to_owned());
+            Some((family @ ("offload" | "hybrid"), name)) => {
+                let means = if family == "offload" { &mut self.offload } else { &mut self.hybrid };
+                *means = Some(name.to_owned());
                 // Who asks for one by name wants that one, and both only if he names both.
                 if self.recompute == Recomputing::Default {
                     self.recompute = Recomputing::Never;

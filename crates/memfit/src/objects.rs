@@ -8,6 +8,7 @@ use memfit_ir::{Bytes, Graph, Tier};
 use memfit_plan::Info;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
+use memfit_plan::schedule::hybrid::HYBRIDS;
 use memfit_plan::schedule::offload::OFFLOADS;
 use memfit_plan::schedule::recompute::RECOMPUTES;
 use memfit_verify::{Rejected, Verified};
@@ -300,6 +301,7 @@ pub fn families() -> Vec<(&'static str, Vec<Info>)> {
         ("order", ORDERS.iter().map(|order| order.info()).collect()),
         ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
         ("offload", OFFLOADS.iter().map(|strategy| strategy.info()).collect()),
+        ("hybrid", HYBRIDS.iter().map(|strategy| strategy.info()).collect()),
         ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
         ("evict", memfit_engine::evict::EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
         ("allocate", memfit_engine::alloc::ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),

@@ -11,7 +11,8 @@ use memfit_verify::{Rejected, Verified, verify};
 
 use crate::failure::Infeasible;
 use crate::planner::{
-    Candidate, Means, Orders, Planner, base_time, find_offload, find_order, find_recompute, place_with,
+    Candidate, Means, Orders, Planner, base_time, find_hybrid, find_offload, find_order, find_recompute,
+    place_with,
 };
 use crate::{Failure, Floor, Goal};
 
@@ -239,8 +240,11 @@ struct Chosen {
 /// What may be asked where keeping everything does not fit, in the order in which ties go.
 fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
     let recompute = goal.recomputation()?.map(find_recompute).transpose()?;
-    let offload = goal.offloading()?.map(find_offload).transpose()?;
-    Ok(recompute.map(Means::Recompute).into_iter().chain(offload.map(Means::Offload)).collect())
+    goal.may_move()?;
+    let offload = goal.offload.as_deref().map(find_offload).transpose()?;
+    let hybrid = goal.hybrid.as_deref().map(find_hybrid).transpose()?;
+    let moving = [offload.map(Means::Offload), hybrid.map(Means::Hybrid)];
+    Ok(recompute.map(Means::Recompute).into_iter().chain(moving.into_iter().flatten()).collect())
 }
 
 /// Every op once where that fits, else the fastest that one of `means` finds within the budget.

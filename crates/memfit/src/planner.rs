@@ -8,6 +8,7 @@ use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
+use memfit_plan::schedule::hybrid::{self, HYBRIDS};
 use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
 use memfit_plan::schedule::{self, Instead, Scheduler, Task};
@@ -35,11 +36,18 @@ pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Scheduler, Failure
     offload::by_name(name).ok_or_else(|| unknown("offloading", name, known))
 }
 
+/// The hybrid called `name`.
+pub(crate) fn find_hybrid(name: &str) -> Result<&'static dyn Scheduler, Failure> {
+    let known = HYBRIDS.iter().map(|strategy| strategy.info().name);
+    hybrid::by_name(name).ok_or_else(|| unknown("hybrid", name, known))
+}
+
 /// What makes a step fit that does not fit as it is.
 #[derive(Clone, Copy)]
 pub(crate) enum Means {
     Recompute(&'static dyn Recompute),
     Offload(&'static dyn Scheduler),
+    Hybrid(&'static dyn Scheduler),
 }
 
 impl Means {
@@ -47,7 +55,7 @@ impl Means {
     fn bare(self) -> &'static str {
         match self {
             Means::Recompute(strategy) => strategy.info().name,
-            Means::Offload(strategy) => strategy.info().name,
+            Means::Offload(strategy) | Means::Hybrid(strategy) => strategy.info().name,
         }
     }
 
@@ -56,6 +64,7 @@ impl Means {
         let family = match self {
             Means::Recompute(_) => "recompute",
             Means::Offload(_) => "offload",
+            Means::Hybrid(_) => "hybrid",
         };
         format!("{family}:{}", self.bare())
     }
@@ -130,7 +139,7 @@ pub(crate) struct Planner<'a> {
 /// Schedules that are nearly within the budget for which the placer may search, for each order.
 const SEARCHES: u32 = 3;
 
-/// How often an offloading is asked for less, where what it finds fragments.
+/// How often a scheduler that moves values is asked for less, where what it finds fragments.
 const ROUNDS: u32 = 8;
 
 /// How close to the least budget the one that is named comes: a part of it.
@@ -248,7 +257,7 @@ impl<'a> Planner<'a> {
     fn fit_in(&self, mean: Means, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let found = match mean {
             Means::Recompute(strategy) => self.recompute_in(strategy, order, budget),
-            Means::Offload(strategy) => self.offload_in(strategy, order, budget),
+            Means::Offload(strategy) | Means::Hybrid(strategy) => self.moved_in(strategy, order, budget),
         };
         found.map(|candidate| Candidate { by: Some(mean), ..candidate }).map_err(|missed| Missed {
             why: missed.why.map(|why| format!("`{}` did not do its work: {why}", mean.name())),
@@ -258,12 +267,7 @@ impl<'a> Planner<'a> {
 
     /// The fastest program that `strategy` finds for ops in `order` and that can be placed within `budget`: where what it
     /// finds fragments, it is asked for less.
-    fn offload_in(
-        &self,
-        strategy: &dyn Scheduler,
-        order: &[OpId],
-        budget: Bytes,
-    ) -> Result<Candidate, Missed> {
+    fn moved_in(&self, strategy: &dyn Scheduler, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
         let (mut target, mut needed, mut searches) = (budget, None, 1);

@@ -59,11 +59,10 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
         goal.recompute = Recomputing::Never;
     }
     if let Some(bytes) = means.host_budget {
-        goal.device.host_memory = bytes;
-        goal.offload.get_or_insert_with(|| "best".to_owned());
+        goal = goal.with_host_memory(bytes);
     }
     if means.no_offload {
-        goal.offload = None;
+        goal = goal.with_host_memory(memfit::ir::Bytes::ZERO);
     }
     goal.replays_random = match (means.replay_random, means.no_replay_random) {
         (true, _) => Some(true),

@@ -7,6 +7,7 @@
 
 mod fit;
 mod front;
+pub mod hybrid;
 mod moved;
 pub mod offload;
 mod random;

@@ -38,7 +38,7 @@ pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front:
 }
 
 /// What is found on the ladder up to `budget`. A larger budget sees all that a smaller one saw.
-pub(super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
+pub(in super::super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
     let mut front = Front::default();
     front.add_schedule(task, RunList::plain(task));
     for start in &task.starts {

@@ -1,0 +1,22 @@
+//! Hybrids: some ops run again and some values wait in host memory, in one plan.
+//!
+//! What is dear to compute and long unused is worth a transfer, what is cheap is worth another run, and the link is
+//! free for nothing as long as it keeps up. A strategy turns a [`Task`] into a [`Moved`].
+
+mod best;
+
+pub use best::Best;
+
+// What all of the family stands on; strategies import it from here.
+use super::recompute::climb;
+use super::transfers::Chooser;
+use super::{Front, Infeasible, Moved, Scheduler, Task};
+
+/// Every strategy; the last one is the default. This order is the order of the manual.
+pub const HYBRIDS: &[&dyn Scheduler] = &[&Best];
+
+/// The strategy called `name`.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static dyn Scheduler> {
+    HYBRIDS.iter().copied().find(|strategy| strategy.info().name == name)
+}
