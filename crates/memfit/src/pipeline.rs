@@ -243,8 +243,9 @@ fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
     goal.may_move()?;
     let offload = goal.offload.as_deref().map(find_offload).transpose()?;
     let hybrid = goal.hybrid.as_deref().map(find_hybrid).transpose()?;
-    let moving = [offload.map(Means::Offload), hybrid.map(Means::Hybrid)];
-    Ok(recompute.map(Means::Recompute).into_iter().chain(moving.into_iter().flatten()).collect())
+    // What is quick first: where it costs nothing, nothing else is asked.
+    let means = [offload.map(Means::Offload), recompute.map(Means::Recompute), hybrid.map(Means::Hybrid)];
+    Ok(means.into_iter().flatten().collect())
 }
 
 /// Every op once where that fits, else the fastest that one of `means` finds within the budget.

@@ -228,7 +228,11 @@ impl<'a> Planner<'a> {
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
         let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
+        let base = base_time(self.graph, self.goal);
         for &mean in means {
+            if best.as_ref().is_ok_and(|best| best.time <= base) {
+                break; // Nothing is faster.
+            }
             (self.tools.progress)(mean.bare());
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
                 let run = |order| scope.spawn(move || self.fit_in(mean, order, budget));

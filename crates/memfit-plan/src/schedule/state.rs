@@ -14,6 +14,9 @@ use super::runs::{RunId, Runs};
 use super::task::{NONE, narrow};
 use super::{RunList, Task};
 
+use absences::Absences;
+pub(super) use absences::Away;
+
 /// A run that was inserted or removed, to be taken back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
@@ -45,6 +48,7 @@ pub(super) struct State<'t, 'g> {
     events: Vec<Vec<RunId>>,
     tracked: Vec<bool>,
     results: Vec<u32>,
+    absences: Absences,
     /// By position: live bytes, less the limit.
     mem: Vec<i64>,
     /// Sum over positions of the bytes above the limit.
@@ -65,8 +69,9 @@ pub(super) struct State<'t, 'g> {
 }
 
 impl<'t, 'g> State<'t, 'g> {
-    /// What is above `limit` less all snapshots counts as too much. `None` for sizes whose sums are beyond measure, and for what is no schedule.
-    pub(super) fn new(task: &'t Task<'g>, schedule: &RunList, limit: i64) -> Option<Self> {
+    /// What is above `limit` less all snapshots counts as too much; the values of `away` wait elsewhere meanwhile. `None` for
+    /// sizes whose sums are beyond measure, and for what is no schedule.
+    pub(super) fn new(task: &'t Task<'g>, schedule: &RunList, limit: i64, away: &[Away]) -> Option<Self> {
         let cost = schedule.cost(task)?;
         let nodes = task.nodes();
         let most: i64 = task.size.iter().chain(&task.workspace).try_fold(0i64, |a, &b| a.checked_add(b))?;
@@ -82,6 +87,7 @@ impl<'t, 'g> State<'t, 'g> {
             events: vec![Vec::new(); values],
             tracked,
             results,
+            absences: Absences::default(),
             mem: Vec::new(),
             over: 0,
             cost: cost.time.0,
@@ -102,6 +108,7 @@ impl<'t, 'g> State<'t, 'g> {
                 state.events[value as usize].push(run);
             }
         }
+        state.leave(away);
         state.mem = vec![task.snapshots - limit; state.runs.len()];
         for value in 0..values {
             let mut stays = Vec::new();
@@ -238,16 +245,21 @@ impl<'t, 'g> State<'t, 'g> {
         let at = value as usize;
         let mutator = self.task.mutator[at];
         let mut stay = (self.task.producer[at] == NONE).then_some((0, 0));
-        let mut right = true;
+        let (mut right, mut away) = (true, false);
         for &run in &self.events[at] {
             let now = self.runs.position(run);
+            let back = std::mem::replace(&mut away, self.absences.begins(value, run));
             if self.defines(run, value) {
                 stays.extend(stay);
                 stay = Some((now, now));
                 continue;
             }
             right &= stay.is_some();
-            let from = stay.map_or(now, |(from, _)| from);
+            let mut from = stay.map_or(now, |(from, _)| from);
+            if back {
+                stays.extend(stay);
+                from = now;
+            }
             if self.runs.node(run) == mutator {
                 stays.push((from, now));
                 stay = None;
@@ -365,7 +377,7 @@ impl<'t, 'g> State<'t, 'g> {
         self.lift(node);
         // What is live across the gap.
         let next = self.runs.at(position);
-        let mut live = self.mem[position] - self.scratch(next);
+        let mut live = self.mem[position] - self.scratch(next) - self.back(next);
         let next_node = self.runs.node(next);
         if (next_node as usize) < self.task.nodes() {
             for &value in self.task.writes.row(next_node as usize) {
@@ -377,7 +389,8 @@ impl<'t, 'g> State<'t, 'g> {
         }
         let mut from = 0;
         for at in 0..self.values.len() {
-            let (born, to) = (self.defines(next, self.values[at]), self.counts[at]);
+            let (value, to) = (self.values[at], self.counts[at]);
+            let born = self.defines(next, value) || self.comes_back(next, value);
             for stay in &mut self.before[from..to] {
                 stay.0 += usize::from(stay.0 > position || (born && stay.0 == position));
                 stay.1 += usize::from(stay.1 >= position);
@@ -448,5 +461,6 @@ impl<'t, 'g> State<'t, 'g> {
     }
 }
 
+mod absences;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,15 @@
-//! Runs again what brings the peak down part of the way, and moves the rest of the way.
+//! Runs again what brings the peak down part of the way, moves the rest of the way, and improves on each beside the other.
 //!
-//! Source: ours; that both are needed, and that free transfers come first, is Capuchin's (Peng et al., "Capuchin",
-//! ASPLOS 2020). Every schedule that recomputation finds for any budget, also for larger ones, is a start: what is still
-//! too much in it is moved, as offloading alone would, and the clock says what all of it takes.
+//! Source: ours; that both are needed, and that transfers which cost nothing come first, is Capuchin's (Peng et al.,
+//! "Capuchin", ASPLOS 2020). Every schedule that recomputation finds for any budget, also for larger ones, is a start: what
+//! is still too much in it is moved, as offloading alone would. The fastest are improved in turns: with what is away held,
+//! runs come and go by local search; with the runs held, what is away is chosen anew. The clock says what counts. Never slower
+//! than either alone within the same live budget. Time that of recomputation on its whole ladder, and a local search
+//! for each round. Ties go to what was found first.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Link};
 
-use super::{Chooser, Front, Infeasible, Moved, Scheduler, Task, climb};
+use super::{Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, again, climb, signed};
 use crate::liveness::Profile;
 use crate::{Context, Info};
 
@@ -16,6 +19,15 @@ pub struct Best;
 
 /// Schedules from which transfers start, at most.
 const STARTS: usize = 24;
+
+/// Those that are improved, the fastest.
+const KEPT: usize = 3;
+
+/// Parts of what lies between floor and budget that values are moved for beyond what has to be.
+const MORE: [u64; 2] = [32, 8];
+
+/// Rounds of improvement, at most.
+const ROUNDS: usize = 4;
 
 impl Scheduler for Best {
     fn info(&self) -> Info {
@@ -32,43 +44,135 @@ impl Scheduler for Best {
         let Some(link) = context.device.link else {
             return Err(why("the device has no link to host memory"));
         };
-        let front = climb(task, Bytes::MAX, context);
+        let mut search = Search { task, link, budget, context, lowest: None };
+        // Where the link keeps up, nothing has to run again.
+        let plain = search.moved(&RunList::plain(task)).map(|found| search.climb(found));
+        let mut found: Vec<Found> = plain.into_iter().collect();
+        if !search.is_best(&found) {
+            let front = climb(task, Bytes::MAX, context);
+            for point in starts(&front, budget) {
+                if search.is_best(&found) {
+                    break;
+                }
+                found.extend(search.start(point));
+            }
+        }
+        found.sort_by_key(|found| found.moved.time);
+        found.truncate(KEPT);
         let mut best: Option<Moved> = None;
-        let mut lowest = None;
-        for point in starts(&front, budget) {
-            if best.as_ref().is_some_and(|best| best.time <= point.cost.time) {
-                break;
-            }
-            if point.cost.peak <= budget {
-                best = point.schedule.program(task).map(|program| Moved {
-                    peak: Profile::of(&program, context.device.align).peak().0,
-                    program,
-                    time: point.cost.time,
-                });
-                break;
-            }
-            let Some(mut chooser) = Chooser::new(task, &point.schedule, link, budget, context) else {
-                continue;
-            };
-            let Some((_, moved)) = chooser.best() else {
-                lowest = [lowest, chooser.lowest()].into_iter().flatten().min();
-                continue;
-            };
-            if std::env::var("HY").is_ok() {
-                eprintln!("peak {} time {} moved {}", point.cost.peak.0, point.cost.time.0, moved.time.0);
-            }
+        for found in found {
+            let moved = search.improve(found);
             if best.as_ref().is_none_or(|best| moved.time < best.time) {
                 best = Some(moved);
             }
         }
-        best.ok_or_else(|| Infeasible::new(task, budget, lowest))
+        best.ok_or_else(|| Infeasible::new(task, budget, search.lowest))
     }
 }
 
-/// What `front` has that is too large for `budget`, fastest first, not more than [`STARTS`] of them; and the fastest that fits.
-fn starts(front: &Front, budget: Bytes) -> impl Iterator<Item = &super::super::Point> {
+/// What `front` has that is too large for `budget`, fastest first, not more than [`STARTS`] of them; and the fastest that
+/// fits.
+fn starts(front: &Front, budget: Bytes) -> impl Iterator<Item = &Point> {
     let fits = front.points.partition_point(|point| point.cost.peak > budget);
     let count = fits.min(STARTS);
     let large = (0..count).map(move |at| &front.points[at * fits / count]);
     large.chain(front.points.get(fits))
+}
+
+/// A step that fits.
+struct Found {
+    runs: RunList,
+    /// Of the gaps of `runs`, those in which values are away.
+    chosen: Vec<usize>,
+    moved: Moved,
+}
+
+struct Search<'a> {
+    task: &'a Task<'a>,
+    link: Link,
+    budget: Bytes,
+    context: &'a Context<'a>,
+    /// The least live bytes of what was too large.
+    lowest: Option<Bytes>,
+}
+
+impl<'a> Search<'a> {
+    /// Whether nothing can be faster than one of `found`.
+    fn is_best(&self, found: &[Found]) -> bool {
+        found.iter().any(|found| found.moved.time <= self.task.base_time())
+    }
+
+    fn chooser<'r>(&self, runs: &'r RunList) -> Option<Chooser<'r>>
+    where
+        'a: 'r,
+    {
+        Chooser::new(self.task, runs, self.link, self.budget, self.context)
+    }
+
+    /// `runs` with values moved until they fit.
+    fn moved(&mut self, runs: &RunList) -> Option<Found> {
+        let mut chooser = self.chooser(runs)?;
+        let found = chooser.best().map(|(chosen, moved)| Found { runs: runs.clone(), chosen, moved });
+        let lowest = chooser.lowest();
+        self.lowest = [self.lowest, lowest].into_iter().flatten().min();
+        found
+    }
+
+    /// `runs` with the values of `away` moved as it says, or others, whichever is faster.
+    fn held(&mut self, runs: &RunList, away: &[Away]) -> Option<Found> {
+        let mut chooser = self.chooser(runs)?;
+        let held = chooser.gaps_of(away);
+        let held = chooser.run(&held).map(|moved| (held, moved));
+        let best = [held, chooser.best()].into_iter().flatten().min_by_key(|(_, moved)| moved.time);
+        best.map(|(chosen, moved)| Found { runs: runs.clone(), chosen, moved })
+    }
+
+    fn start(&mut self, point: &Point) -> Option<Found> {
+        if point.cost.peak > self.budget {
+            return self.moved(&point.schedule);
+        }
+        let program = point.schedule.program(self.task)?;
+        let peak = Profile::of(&program, self.context.device.align).peak().0;
+        let moved = Moved { program, peak, time: point.cost.time };
+        Some(Found { runs: point.schedule.clone(), chosen: Vec::new(), moved })
+    }
+
+    /// Changes runs and what is away, in turns.
+    fn improve(&mut self, mut found: Found) -> Moved {
+        let limit = signed(self.budget) - self.task.constant;
+        for _ in 0..ROUNDS {
+            if found.moved.time <= self.task.base_time() || (self.context.stop)() {
+                break;
+            }
+            let Some(better) = self.turn(&found, limit) else { break };
+            found = better;
+        }
+        self.climb(found).moved
+    }
+
+    /// Changes what is away as long as the clock says that it helps.
+    fn climb(&self, found: Found) -> Found {
+        let Some(mut chooser) = self.chooser(&found.runs) else { return found };
+        let (chosen, moved) = chooser.climb(found.chosen, found.moved);
+        drop(chooser);
+        Found { chosen, moved, runs: found.runs }
+    }
+
+    /// What is faster than `found`, if anything was found: where more is away than has to be, fewer ops run again.
+    fn turn(&mut self, found: &Found, limit: i64) -> Option<Found> {
+        let mut better: Option<Found> = None;
+        let held = self.chooser(&found.runs)?.away(&found.chosen);
+        let more = MORE.iter().filter_map(|part| {
+            let budget = Bytes(self.budget.0 - self.budget.0.saturating_sub(self.task.floor().0.0) / part);
+            let mut chooser = Chooser::new(self.task, &found.runs, self.link, budget, self.context)?;
+            let (chosen, _) = chooser.best()?;
+            Some(chooser.away(&chosen))
+        });
+        for away in std::iter::once(held).chain(more.collect::<Vec<_>>()) {
+            let Some(runs) = again(self.task, &found.runs, limit, &away, self.context) else { continue };
+            let time = better.as_ref().unwrap_or(found).moved.time;
+            better = self.held(&runs, &away).filter(|new| new.moved.time < time).or(better);
+        }
+        better
+    }
 }

@@ -8,9 +8,11 @@ mod best;
 pub use best::Best;
 
 // What all of the family stands on; strategies import it from here.
-use super::recompute::climb;
+use super::recompute::{again, climb};
+use super::state::Away;
+use super::task::signed;
 use super::transfers::Chooser;
-use super::{Front, Infeasible, Moved, Scheduler, Task};
+use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[&Best];

@@ -34,7 +34,7 @@ impl Scheduler for Best {
             return Err(why("the graph is no step that can run as it is"));
         };
         match chooser.best() {
-            Some((chosen, moved)) => Ok(chooser.climb(chosen, moved)),
+            Some((chosen, moved)) => Ok(chooser.climb(chosen, moved).1),
             None => Err(Infeasible::new(task, budget, chooser.lowest())),
         }
     }

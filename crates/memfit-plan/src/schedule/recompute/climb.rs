@@ -6,6 +6,7 @@ use super::greedy::{self, Purse, SCORES};
 use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
+use super::state::Away;
 use super::task::{bytes, signed};
 use super::{Front, RunList, Task, bound};
 use crate::Context;
@@ -101,6 +102,33 @@ fn stretch(
         found = search.state.runs.schedule();
     }
     stretched.add_schedule(task, found);
+}
+
+/// What `start` becomes within `limit`, the constant not counted, where the values of `away` wait elsewhere: with fewer runs,
+/// and others. It may still be above where `start` is.
+pub(in super::super) fn again(
+    task: &Task<'_>,
+    start: &RunList,
+    limit: i64,
+    away: &[Away],
+    context: &Context<'_>,
+) -> Option<RunList> {
+    let changes = Work::new(task, context.effort).changes / 4;
+    let mut search = Search::without(task, start, limit, context.seed, away)?;
+    search.prune(context.stop);
+    search.polish(changes / 4, context.stop);
+    let mut found = search.state.runs.schedule();
+    let best = if search.state.over == 0 { search.state.cost } else { u64::MAX };
+    let mut better = None;
+    let effort = Effort { changes, heat: WARM, stop: context.stop };
+    search.anneal(effort, best, |state| better = Some(state.runs.schedule()));
+    if let Some(better) = better {
+        let mut search = Search::without(task, &better, limit, context.seed, away)?;
+        search.prune(context.stop);
+        search.polish(changes / 4, context.stop);
+        found = search.state.runs.schedule();
+    }
+    Some(found)
 }
 
 /// A climb from rung to rung.

@@ -24,7 +24,7 @@ pub use best::Best;
 pub use chain::Chain;
 pub use checkmate::{Checkmate, CheckmateLp};
 pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
-pub(super) use climb::all as climb;
+pub(super) use climb::{again, all as climb};
 pub use dtr::Dtr;
 pub use interval::Interval;
 pub use kusumoto::Kusumoto;

@@ -9,7 +9,7 @@
 
 use super::random::Random;
 use super::runs::RunId;
-use super::state::State;
+use super::state::{Away, State};
 use super::task::NONE;
 use super::{RunList, Task};
 
@@ -52,7 +52,18 @@ fn changes_of(work: u64) -> usize {
 
 impl<'t, 'g> Search<'t, 'g> {
     pub(super) fn new(task: &'t Task<'g>, start: &RunList, limit: i64, seed: u64) -> Option<Self> {
-        let state = State::new(task, start, limit)?;
+        Search::without(task, start, limit, seed, &[])
+    }
+
+    /// The same, where the values of `away` wait elsewhere meanwhile.
+    pub(in super::super) fn without(
+        task: &'t Task<'g>,
+        start: &RunList,
+        limit: i64,
+        seed: u64,
+        away: &[Away],
+    ) -> Option<Self> {
+        let state = State::new(task, start, limit, away)?;
         let movable = (0..task.size.len())
             .map(super::task::narrow)
             .filter(|&value| task.is_recomputable(value) && task.size[value as usize] > 0);

@@ -10,8 +10,8 @@ use memfit_sim::simulate;
 
 use super::gaps::{Gap, Gaps};
 use super::random::Random;
-use super::windows::{live_without, program};
-use super::{Moved, RunList, Task, signed};
+use super::windows::{live_without, program, windows};
+use super::{Away, Moved, RunList, Task, narrow, signed};
 use crate::Context;
 use crate::liveness::Profile;
 
@@ -152,8 +152,41 @@ impl<'a> Chooser<'a> {
         fits
     }
 
+    /// When the values of `chosen` are away, told by first runs, which stay where others come and go.
+    pub(in super::super) fn away(&self, chosen: &[usize]) -> Vec<Away> {
+        let firsts: Vec<Option<u32>> =
+            self.runs.each(self.task).map(|(node, first)| first.then_some(node)).collect();
+        let away = windows(&self.step, chosen, self.limit()).into_iter().filter_map(|window| {
+            let gone = (window.gone..window.back).find(|&at| firsts[at].is_some())?;
+            let end = || (window.back == firsts.len()).then_some((window.back, narrow(self.task.nodes())));
+            let first = |at: usize| firsts[at].map(|node| (at, node));
+            let (at, back) = end().or_else(|| (gone..=window.back).rev().find_map(first))?;
+            (at > gone + 1).then_some(Away { value: window.gap.value, gone: firsts[gone]?, back })
+        });
+        away.collect()
+    }
+
+    /// The gaps in which the values of `away` can be away as it says.
+    pub(in super::super) fn gaps_of(&self, away: &[Away]) -> Vec<usize> {
+        let mut position = vec![0; self.task.nodes()];
+        for (at, (node, first)) in self.runs.each(self.task).enumerate() {
+            if first {
+                position[node as usize] = at;
+            }
+        }
+        let mut away: Vec<(u32, usize)> =
+            away.iter().map(|away| (away.value, position[away.gone as usize])).collect();
+        away.sort_unstable();
+        let covers = |gap: &Gap| {
+            let at = away.partition_point(|&wanted| wanted < (gap.value, gap.from));
+            away.get(at).is_some_and(|&(value, gone)| value == gap.value && gone < gap.to)
+        };
+        let gaps = self.step.gaps.iter().enumerate();
+        gaps.filter(|(_, gap)| covers(gap)).map(|(at, _)| at).collect()
+    }
+
     /// The step with the values of `chosen` moved, if it fits and is a step at all.
-    fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
+    pub(in super::super) fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
         let program = program(self.task, (self.runs, &self.step), chosen, self.limit())?;
         let device = self.context.device;
         let peak = Profile::of(&program, device.align).peak().0;
@@ -166,7 +199,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// Adds, takes away and exchanges gaps as long as that makes the step faster.
-    pub(in super::super) fn climb(&mut self, mut chosen: Vec<usize>, mut best: Moved) -> Moved {
+    pub(in super::super) fn climb(&mut self, mut chosen: Vec<usize>, mut best: Moved) -> (Vec<usize>, Moved) {
         let gaps = self.step.gaps.len();
         let mut random = Random::new(self.context.seed);
         let tries =
@@ -194,7 +227,7 @@ impl<'a> Chooser<'a> {
                 (chosen, best) = (other, moved);
             }
         }
-        best
+        (chosen, best)
     }
 }
 

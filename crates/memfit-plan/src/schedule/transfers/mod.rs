@@ -6,5 +6,6 @@ mod windows;
 
 pub(super) use choose::Chooser;
 
+use super::state::Away;
 use super::task::{narrow, signed};
 use super::{Moved, RunList, Task, random};

@@ -11,10 +11,10 @@ const HOST: Form = Form::Tier(Tier::Host);
 
 /// A gap in which its value is away: from after run `gone`, before which it is copied, until before run `back`.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    gap: Gap,
-    gone: usize,
-    back: usize,
+pub(super) struct Window {
+    pub(super) gap: Gap,
+    pub(super) gone: usize,
+    pub(super) back: usize,
 }
 
 /// Live bytes by run with the values of `chosen` away for as long as they are not used.
@@ -42,6 +42,11 @@ pub(super) fn program(
     chosen: &[usize],
     budget: i64,
 ) -> Option<Program> {
+    actions(task, runs, &windows(step, chosen, budget)).program(task.graph, task.in_place).ok()
+}
+
+/// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
+pub(super) fn windows(step: &Gaps, chosen: &[usize], budget: i64) -> Vec<Window> {
     let mut live = live_without(step, chosen);
     let mut windows: Vec<Window> = chosen
         .iter()
@@ -50,7 +55,7 @@ pub(super) fn program(
     windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
     leave_late(step, &mut windows, &mut live, budget);
     return_early(step, &mut windows, &mut live, budget);
-    actions(task, runs, &windows).program(task.graph, task.in_place).ok()
+    windows
 }
 
 /// Keeps each value until its copy is there, if there is room. Copies are made one after the other.
@@ -62,7 +67,7 @@ fn leave_late(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64
         // One run in between at least in which it is away.
         while window.gone + 2 < to
             && step.begins[window.gone + 1] < free
-            && live[window.gone + 1] + size <= budget
+            && live[window.gone + 1].saturating_add(size) <= budget
         {
             live[window.gone + 1] += size;
             window.gone += 1;
@@ -83,7 +88,7 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
         let begin = next.min(step.begins[to]).saturating_sub(back);
         while window.back > window.gone + 2
             && step.begins[window.back] > begin
-            && live[window.back - 1] + size <= budget
+            && live[window.back - 1].saturating_add(size) <= budget
         {
             window.back -= 1;
             live[window.back] += size;
