@@ -41,7 +41,7 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("strategy", ["offload:best", "auto"])
+@pytest.mark.parametrize("strategy", ["offload:best", "hybrid:best", "auto"])
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
     expected, state = plainly(deep, 5)

@@ -180,6 +180,9 @@ def test_values_move_to_host_memory_where_that_may_be():
     # The faster of both.
     either = memfit.plan(RESNET, budget="floor+40%", host_budget="16GiB")
     assert either.time_ns <= min(alone.time_ns, moved.time_ns)
+    both = memfit.plan(RESNET, budget="floor+40%", strategy="hybrid:best", host_budget="16GiB")
+    assert both.recompute_ns > 0 and both.offload_bytes > 0
+    assert both.time_ns < min(alone.time_ns, moved.time_ns)
     with pytest.raises(memfit.BudgetError):
         memfit.plan(RESNET, budget="floor+40%", strategy="offload:best", host_budget="1MiB")
     assert memfit.plan(RESNET, budget="floor+40%", host_budget=0).file == alone.file

@@ -23,6 +23,7 @@ MEANS = (
     {"budget": "floor+60%"},
     {"budget": "floor+25%"},
     {"budget": "floor+60%", "strategy": "offload:best"},
+    {"budget": "floor+30%", "strategy": "hybrid:best"},
     {"budget": "150%", "lanes": 3},
     {"budget": "150%", "lanes": 2, "allow_serialize": True},
 )

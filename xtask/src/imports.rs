@@ -16,7 +16,7 @@ const CRATES: [&str; 5] = [
 ];
 
 /// Folders of strategies, with the files in them that all of the folder may stand on.
-const FAMILIES: [(&str, &[&str]); 4] = [
+const FAMILIES: [(&str, &[&str]); 5] = [
     (
         "crates/memfit-plan/src/order/",
         &[
@@ -40,6 +40,7 @@ const FAMILIES: [(&str, &[&str]); 4] = [
         ],
     ),
     ("crates/memfit-plan/src/schedule/offload/", &[]),
+    ("crates/memfit-plan/src/schedule/hybrid/", &[]),
     (
         "crates/memfit-plan/src/place/",
         &[

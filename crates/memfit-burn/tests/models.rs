@@ -63,13 +63,14 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut moved = Bytes::ZERO;
     // The LSTM's tensors are too small to be worth a transfer, and each step of SPOS is another.
-    for model in [Model::ResNet18, Model::UNet, Model::Gpt, Model::ShuffleNet] {
+    let moving = ["offload:best", "hybrid:best"];
+    let models = [Model::ResNet18, Model::UNet, Model::Gpt, Model::ShuffleNet];
+    for (model, strategy) in models.into_iter().flat_map(|model| moving.map(|strategy| (model, strategy))) {
         let training = Training { steps: 5, ..small(model) };
         let expected = plain(&training, Where::Cpu, &mut |_| {});
         let (floor, peak) = profile(&training);
         // The first steps are decided op by op, which needs more room than a plan.
         let (budget, host) = (Budget::of(floor + (peak - floor) * 60 / 100), Budget::of(peak));
-        let strategy = "offload:best";
         let options =
             Options { budget, host: Some(host), mode: Mode::Planned, strategy, ..Options::default() };
         let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();

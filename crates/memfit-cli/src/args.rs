@@ -73,9 +73,9 @@ pub(crate) struct MeansArgs {
     /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file [default: A100-80]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) device: Option<String>,
-    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME` or `place:NAME`; may be
-    /// given several times. `budget:live` bounds live bytes instead of the arena, for hosts that choose addresses
-    /// themselves
+    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME`, `hybrid:NAME` or
+    /// `place:NAME`; may be given several times. `budget:live` bounds live bytes instead of the arena, for hosts that
+    /// choose addresses themselves
     #[arg(long, value_name = "FAMILY:NAME")]
     pub(crate) strategy: Vec<String>,
     /// Order the ops run in, short for `--strategy order:NAME`
@@ -87,8 +87,8 @@ pub(crate) struct MeansArgs {
     /// Run every op once, even if the step then does not fit
     #[arg(long)]
     pub(crate) no_recompute: bool,
-    /// Move values to this much host memory and back where that is faster than to run ops again [default with `offload:NAME`:
-    /// what the device file says]
+    /// Move values to this much host memory and back where that is faster than to run ops again [default with `offload:NAME`
+    /// and `hybrid:NAME`: what the device file says]
     #[arg(long, value_name = "SIZE")]
     pub(crate) host_budget: Option<Bytes>,
     /// Move nothing, whatever else is said

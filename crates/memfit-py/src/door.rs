@@ -2,8 +2,8 @@
 
 use memfit::formats::{csv, plan_json};
 use memfit::{
-    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, Recomputing, check,
-    compare, explain, input, objects, place, plan, sweep,
+    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain,
+    input, objects, place, plan, sweep,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -81,7 +81,7 @@ impl Means {
             goal = goal.with_strategy(strategy)?;
         }
         if !self.recompute {
-            goal.recompute = Recomputing::Never;
+            goal = goal.without_recomputation();
         }
         if let Some(most) = self.host_budget.as_deref().map(bytes).transpose()? {
             goal = goal.with_host_memory(most);

@@ -242,6 +242,12 @@ impl Goal {
         self.replays_random.unwrap_or(graph.replays_random())
     }
 
+    /// The same goal with every op run once.
+    #[must_use]
+    pub fn without_recomputation(self) -> Goal {
+        Goal { recompute: Recomputing::Never, hybrid: None, ..self }
+    }
+
     /// The same goal with at most `most` bytes of copies in host memory: 0 moves nothing. Where no strategy is asked for by
     /// name, all that the goal allows is tried.
     #[must_use]

@@ -16,6 +16,7 @@ use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Setting
 use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
+use memfit_plan::schedule::hybrid::{self, HYBRIDS};
 use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
 use memfit_plan::schedule::{Front, Scheduler, Task};
@@ -38,8 +39,37 @@ enum Way {
     Portfolio,
     /// One scheduler alone.
     Scheduler(&'static dyn Recompute),
-    /// One offloading alone.
-    Offload(&'static dyn Scheduler),
+    /// One that moves values alone: its family, and which.
+    Moving(&'static str, &'static dyn Scheduler),
+}
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Way::Auto => AUTO.to_owned(),
+            Way::Portfolio => PORTFOLIO.to_owned(),
+            Way::Scheduler(scheduler) => format!("recompute:{}", scheduler.info().name),
+            Way::Moving(family, strategy) => format!("{family}:{}", strategy.info().name),
+        }
+    }
+
+    /// The schedulers that it asks, in this order, as long as what was found has a price; where there is host memory if
+    /// `moves` says so.
+    fn schedulers(self, moves: bool) -> Vec<Way> {
+        let moving = |family, strategy: Option<&'static dyn Scheduler>| {
+            strategy.filter(|_| moves).map(|strategy| Way::Moving(family, strategy))
+        };
+        match self {
+            Way::Portfolio => Vec::new(),
+            Way::Scheduler(_) | Way::Moving(..) => vec![self],
+            Way::Auto => {
+                let recompute = recompute::by_name("best").map(Way::Scheduler);
+                let (offload, hybrid) = (offload::by_name("best"), hybrid::by_name("best"));
+                let ways = [moving("offload", offload), recompute, moving("hybrid", hybrid)];
+                ways.into_iter().flatten().collect()
+            }
+        }
+    }
 }
 
 /// The name of the cheapest of all ways, which hosts take unless another is named.
@@ -48,9 +78,17 @@ pub const AUTO: &str = "auto";
 /// The name of the engine's portfolio of virtual runs.
 pub const PORTFOLIO: &str = "evict:planned";
 
-/// Of offloadings, as people name them: two families have a strategy `best`.
-static OFFLOAD_NAMES: LazyLock<Vec<String>> =
-    LazyLock::new(|| OFFLOADS.iter().map(|strategy| format!("offload:{}", strategy.info().name)).collect());
+/// Families whose strategies move values.
+const MOVING: [(&str, &[&dyn Scheduler]); 2] = [("offload", OFFLOADS), ("hybrid", HYBRIDS)];
+
+/// Of those that move values, as people name them: several families have a strategy `best`.
+static MOVING_NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let names = |&(family, table): &(&str, &'static [&'static dyn Scheduler])| {
+        let family = family.to_owned();
+        table.iter().map(move |strategy| format!("{family}:{}", strategy.info().name))
+    };
+    MOVING.iter().flat_map(names).collect()
+});
 
 /// See the head of this module.
 pub struct StepPlanner {
@@ -91,9 +129,13 @@ impl StepPlanner {
             AUTO => Way::Auto,
             PORTFOLIO => Way::Portfolio,
             _ => {
-                let offload = name.strip_prefix("offload:").and_then(offload::by_name).map(Way::Offload);
+                let moving = MOVING.iter().find_map(|&(family, table)| {
+                    let bare = name.strip_prefix(family)?.strip_prefix(':')?;
+                    let strategy = table.iter().find(|strategy| strategy.info().name == bare)?;
+                    Some(Way::Moving(family, *strategy))
+                });
                 let bare = name.strip_prefix("recompute:").unwrap_or(name);
-                let way = offload.or_else(|| recompute::by_name(bare).map(Way::Scheduler));
+                let way = moving.or_else(|| recompute::by_name(bare).map(Way::Scheduler));
                 way.ok_or_else(|| {
                     unknown("strategy for recorded steps", name, StepPlanner::strategies().into_iter())
                 })?
@@ -105,20 +147,15 @@ impl StepPlanner {
     /// The name of what plans.
     #[must_use]
     pub fn name(&self) -> String {
-        match self.way {
-            Way::Auto => AUTO.to_owned(),
-            Way::Portfolio => PORTFOLIO.to_owned(),
-            Way::Scheduler(scheduler) => format!("recompute:{}", scheduler.info().name),
-            Way::Offload(offload) => format!("offload:{}", offload.info().name),
-        }
+        self.way.name()
     }
 
     /// Names of the strategies that [`StepPlanner::by`] knows.
     #[must_use]
     pub fn strategies() -> Vec<&'static str> {
         let schedulers = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-        let offloads = OFFLOAD_NAMES.iter().map(String::as_str);
-        [AUTO, PORTFOLIO].into_iter().chain(schedulers).chain(offloads).collect()
+        let moving = MOVING_NAMES.iter().map(String::as_str);
+        [AUTO, PORTFOLIO].into_iter().chain(schedulers).chain(moving).collect()
     }
 
     /// Keeps to `allowance`, whatever the settings say: for planners that plan once.
@@ -175,35 +212,32 @@ impl Planner for StepPlanner {
                 best = Some(found);
             }
         }
-        let offload = match self.way {
-            Way::Auto if settings.tiers[Tier::Host.index()].is_some() => offload::by_name("best"),
-            Way::Offload(offload) => Some(offload),
-            _ => None,
-        };
-        let scheduler = match self.way {
-            Way::Portfolio | Way::Offload(_) => None,
-            Way::Auto => recompute::by_name("best"),
-            Way::Scheduler(scheduler) => Some(scheduler),
-        };
         let is_dear = |best: &Option<Best>| best.as_ref().is_none_or(|best| best.ns > 0);
-        if is_dear(&best) && (offload.is_some() || scheduler.is_some()) {
+        let ways = self.way.schedulers(settings.tiers[Tier::Host.index()].is_some());
+        if is_dear(&best) && !ways.is_empty() {
             let device = device(settings)?;
             let stop = || settings.allowance.is_over();
             let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
-            let task = Task::issued(&recorded.graph, true, &context);
-            if let Some(offload) = offload {
-                let name = format!("offload:{}", offload.info().name);
-                let found = by_offload(offload, &task, recorded, settings, &context, best.as_ref())?;
-                tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
-                best = found.or(best);
-            }
-            if let Some(scheduler) = scheduler.filter(|_| is_dear(&best)) {
-                let name = format!("recompute:{}", scheduler.info().name);
-                // A schedule's runs alone: without its copies it may be no schedule that fits, and is none the search keeps.
-                let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
-                let task = task.with_starts(start.into_iter().collect());
-                let found = by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?;
-                tried.push(Tried { name, recompute_ns: found.as_ref().map(|found| found.ns) });
+            let mut task = Task::issued(&recorded.graph, true, &context);
+            for way in ways {
+                if !is_dear(&best) {
+                    break;
+                }
+                let found = match way {
+                    Way::Moving(_, strategy) => {
+                        by_moving(strategy, &task, recorded, settings, &context, best.as_ref())?
+                    }
+                    Way::Scheduler(scheduler) => {
+                        // A schedule's runs alone: without its copies it may be no schedule that fits, and is none the
+                        // search keeps.
+                        let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
+                        task = task.with_starts(start.into_iter().collect());
+                        by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?
+                    }
+                    Way::Auto | Way::Portfolio => None,
+                };
+                let recompute_ns = found.as_ref().map(|found| found.ns);
+                tried.push(Tried { name: way.name(), recompute_ns });
                 best = found.or(best);
             }
         }
@@ -300,9 +334,9 @@ fn by_scheduler(
     Ok(None)
 }
 
-/// What `offload` finds and the engine can follow, if it's cheaper than `best`.
-fn by_offload(
-    offload: &dyn Scheduler,
+/// What `strategy` finds and the engine can follow, if it's cheaper than `best`.
+fn by_moving(
+    strategy: &dyn Scheduler,
     task: &Task<'_>,
     recorded: &Recorded,
     settings: &Settings,
@@ -312,7 +346,7 @@ fn by_offload(
     let least = best.map_or(u64::MAX, |best| best.ns);
     let mut target = settings.budget;
     for _ in 0..ROUNDS {
-        let Ok(moved) = offload.plan(task, target, context) else { break };
+        let Ok(moved) = strategy.plan(task, target, context) else { break };
         match tried_out(&moved.program, recorded, settings)? {
             Some((recorded, ns)) => return Ok((ns < least).then_some(Best { recorded, ns })),
             None if (context.stop)() => break,

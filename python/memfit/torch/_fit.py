@@ -78,10 +78,10 @@ class Fitted:
 
     `strategy` names what plans: `auto` takes the cheapest of all ways, `evict:planned` is the engine's
     portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, families
-    `recompute` and `offload`) has that one alone.
+    `recompute`, `offload` and `hybrid`) has that one alone.
 
     `host_budget` bytes of host memory may hold copies of values that leave the device between two uses and
-    come back: a plan moves what is faster to move than to compute again. `offload:best` moves only.
+    come back: a plan moves what is faster to move than to compute again. `offload:best` moves only, `hybrid:best` does both.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.

@@ -15,7 +15,7 @@ mod strategies;
 mod sweep;
 
 pub(crate) use export::Form;
-use memfit::{Budget, Goal, LaneRule, Recomputing};
+use memfit::{Budget, Goal, LaneRule};
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 
@@ -56,7 +56,7 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
     goal.order = means.order.clone().unwrap_or(goal.order);
     goal.placer = means.placer.clone().unwrap_or(goal.placer);
     if means.no_recompute {
-        goal.recompute = Recomputing::Never;
+        goal = goal.without_recomputation();
     }
     if let Some(bytes) = means.host_budget {
         goal = goal.with_host_memory(bytes);

@@ -108,7 +108,8 @@ impl<'t, 'g> State<'t, 'g> {
                 state.events[value as usize].push(run);
             }
         }
-        state.leave(away);
+        let away = away.iter().copied().filter(|away| state.tracked[away.value as usize]);
+        state.absences = Absences::of(away, &mut state.events, &state.runs);
         state.mem = vec![task.snapshots - limit; state.runs.len()];
         for value in 0..values {
             let mut stays = Vec::new();
@@ -125,6 +126,28 @@ impl<'t, 'g> State<'t, 'g> {
         state.over = state.mem.iter().map(|&mem| mem.max(0)).sum();
         state.begin();
         Some(state)
+    }
+
+    /// Whether `value` comes back from elsewhere for `run`, if that is an event of it.
+    fn comes_back(&self, run: RunId, value: u32) -> bool {
+        if self.absences.is_empty() || self.defines(run, value) {
+            return false;
+        }
+        let at = self.event_at(value, self.runs.position(run));
+        let events = self.events(value);
+        let before = at.checked_sub(1).map(|before| events[before]);
+        events.get(at) == Some(&run) && before.is_some_and(|before| self.absences.begins(value, before))
+    }
+
+    /// Bytes that come back from elsewhere for `run`.
+    fn back(&self, run: RunId) -> i64 {
+        if self.absences.is_empty() {
+            return 0;
+        }
+        let node = self.runs.node(run);
+        let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
+        let back = self.absences.touched(run).chain(operands).filter(|&value| self.comes_back(run, value));
+        back.map(|value| self.task.size[value as usize]).sum()
     }
 
     /// Forgets what was done up to now: it is here to stay.

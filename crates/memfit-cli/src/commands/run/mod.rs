@@ -82,7 +82,8 @@ pub(crate) struct RunArgs {
     /// When it is decided what goes
     #[arg(long, value_enum, default_value = "online")]
     mode: When,
-    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, a scheduler, or `offload:best` [default: auto]
+    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, a scheduler, `offload:best` or `hybrid:best` [default:
+    /// auto]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     strategy: Option<&'static str>,
     /// Beside it also the other modes, and Burn's own checkpointing
