@@ -9,15 +9,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_ir::{Bytes, Graph, InPlace, Limits, OpId, Plan, Program, Tier};
+use memfit_ir::{Bytes, Device, Graph, InPlace, Limits, Link, Nanos, OpId, Plan, Program, Tier};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::recompute::RECOMPUTES;
-use memfit_plan::schedule::{RunList, Task};
+use memfit_plan::schedule::{MOVING, RunList, Scheduler, Task};
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{
-    Case, MUTATORS, Rng, Verdict, case, device, graph, mutant, peak_of_copies, schedule, shrink, try_plan,
+    Case, Layered, MUTATORS, Rng, Verdict, case, device, graph, layered, mutant, peak_of_copies, schedule,
+    shrink, try_plan,
 };
 use memfit_verify::Rule;
 use rayon::prelude::*;
@@ -28,6 +29,8 @@ const MUTANTS: (usize, usize) = (8, 2);
 const PAIRS: usize = 3;
 /// One strike in so many asks a scheduler: some search for as long as it takes to judge a thousand plans.
 const SCHEDULED: u64 = 16;
+/// One in so many asks one that moves values: those search for longer.
+const MOVED: u64 = 256;
 /// Strikes between two looks at the count.
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
@@ -54,8 +57,9 @@ pub(crate) struct Report {
     own: Row,
     /// Random schedules.
     schedules: Row,
-    /// Plans of schedulers.
+    /// Plans of schedulers, and of those that move values.
     schedulers: Vec<Row>,
+    moving: Vec<Row>,
     orders: Vec<Row>,
     placers: Vec<Row>,
     /// A placer returned nothing, as pins or banks permit it to.
@@ -76,6 +80,7 @@ impl Report {
             own: Row::default(),
             schedules: Row::default(),
             schedulers: vec![Row::default(); RECOMPUTES.len()],
+            moving: vec![Row::default(); movers().count()],
             orders: vec![Row::default(); ORDERS.len()],
             placers: vec![Row::default(); PLACERS.len()],
             unplaced: 0,
@@ -104,7 +109,8 @@ impl Report {
 
     /// Good plans that the judge refused, or that were wrong.
     fn refused(&self) -> u64 {
-        let good = [&self.own, &self.schedules].into_iter().chain(&self.orders).chain(&self.schedulers);
+        let good = [&self.own, &self.schedules].into_iter().chain(&self.orders);
+        let good = good.chain(&self.schedulers).chain(&self.moving);
         good.map(|row| row.iter().sum::<u64>() - row[Verdict::AcceptedRight as usize]).sum()
     }
 
@@ -119,6 +125,7 @@ impl Report {
         add(&mut self.schedules, &other.schedules);
         for (mine, theirs) in [
             (&mut self.schedulers, &other.schedulers),
+            (&mut self.moving, &other.moving),
             (&mut self.orders, &other.orders),
             (&mut self.placers, &other.placers),
             (&mut self.mutants, &other.mutants),
@@ -215,6 +222,9 @@ fn strike(seed: u64) -> Report {
     if seed.is_multiple_of(SCHEDULED) {
         strike_scheduler(&mut report, &graph, &truth, seed, &mut rng, &context);
     }
+    if seed.is_multiple_of(MOVED) {
+        strike_moving(&mut report, seed, &mut rng);
+    }
     report
 }
 
@@ -298,6 +308,44 @@ fn strike_scheduler(
     }
 }
 
+/// Every strategy that moves values, with the name of its family.
+fn movers() -> impl Iterator<Item = (&'static str, &'static dyn Scheduler)> {
+    MOVING.iter().flat_map(|moving| moving.strategies.iter().map(|strategy| (moving.family, *strategy)))
+}
+
+/// A plan that moves values, of a graph whose values are large enough, over a link that is fast or slow.
+fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
+    let ops = 4 + rng.below(24);
+    let shape = Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64 };
+    let graph = Arc::new(layered(shape, rng.bits()));
+    let truth = Truth::of(&graph);
+    let bandwidth = [4e9, 4e8][rng.below(2)];
+    let link = Link {
+        out_bandwidth: bandwidth,
+        in_bandwidth: bandwidth,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos(100),
+    };
+    let host_memory = Bytes([1 << 30, 64 << 10][rng.below(2)]);
+    let device = Device { link: Some(link), host_memory, ..device() };
+    let context = Context { seed, ..Context::new(&device) };
+    let order: Vec<OpId> = graph.op_ids().collect();
+    let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
+    let task = Task::new(&graph, &order, in_place, true, &context);
+    let Some(plain) = RunList::plain(&task).cost(&task) else { return };
+    let floor = task.floor().0;
+    let budget = Bytes(floor.0 + (plain.peak.0 - floor.0) * rng.below(5) as u64 / 4);
+    let which = rng.below(report.moving.len());
+    let Some((family, strategy)) = movers().nth(which) else { return };
+    let Ok(moved) = strategy.plan(&task, budget, &context) else { return };
+    let placer = rng.below(PLACERS.len());
+    let Some(case) = placed(&graph, moved.program, placer, device.align, &context) else { return };
+    let name = || format!("{family}:{} within {budget}", strategy.info().name);
+    let verdict = report.good(&truth, &case, seed, name);
+    report.moving[which][verdict as usize] += 1;
+    report.spoil(&truth, &case, seed, rng, MUTANTS.0);
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "rejected", "rejected", "accepted", "ACCEPTED")?;
@@ -305,6 +353,9 @@ impl fmt::Display for Report {
         let mut rows = vec![("own programs", self.own), ("schedules", self.schedules)];
         let schedulers = RECOMPUTES.iter().zip(&self.schedulers);
         rows.extend(schedulers.map(|(scheduler, row)| (scheduler.info().name, *row)));
+        let moving = movers().map(|(family, strategy)| format!("{family}:{}", strategy.info().name));
+        let moving: Vec<String> = moving.collect();
+        rows.extend(moving.iter().map(String::as_str).zip(self.moving.iter().copied()));
         rows.extend(ORDERS.iter().zip(&self.orders).map(|(order, row)| (order.info().name, *row)));
         rows.extend(PLACERS.iter().zip(&self.placers).map(|(placer, row)| (placer.info().name, *row)));
         let good = rows.len();

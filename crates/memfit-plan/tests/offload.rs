@@ -5,10 +5,8 @@ use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, T
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{Problem, by_name};
-use memfit_plan::schedule::hybrid::{self, HYBRIDS};
-use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, Recompute};
-use memfit_plan::schedule::{Scheduler, Task};
+use memfit_plan::schedule::{MOVING, Scheduler, Task, hybrid, offload};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
 use memfit_testkit::{Layered, device, layered};
@@ -33,7 +31,7 @@ fn shape(seed: u64) -> Layered {
 
 /// The plan of `strategy` within `budget`, if it finds one; judged, run on real bytes, and timed.
 fn planned(
-    strategy: &dyn Scheduler,
+    (strategy, recomputes): (&dyn Scheduler, bool),
     graph: &memfit_ir::Graph,
     (device, in_place): (&Device, InPlace),
     budget: Bytes,
@@ -65,8 +63,7 @@ fn planned(
     if let Err(fault) = check(&Truth::of(graph), graph, &limits, &plan) {
         panic!("{what}: wrong bytes: {fault:?}");
     }
-    let is_hybrid = HYBRIDS.iter().any(|hybrid| hybrid.info().summary == strategy.info().summary);
-    assert!(is_hybrid || timeline.recomputes == 0, "{what}");
+    assert!(recomputes || timeline.recomputes == 0, "{what}");
     let stores = plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. }));
     Some((moved.time, stores.count()))
 }
@@ -94,10 +91,14 @@ fn hybrids_are_not_slower_than_either_alone() {
                 offload::Best.plan(&task, budget, &context).ok().map(|moved| moved.time),
             ];
             let Some(alone) = alone.into_iter().flatten().min() else { continue };
-            let mixed = planned(&hybrid::Best, &graph, (&device, in_place), budget, &what);
+            let mixed = planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what);
             let (time, count) = mixed.unwrap_or_else(|| panic!("{what}: nothing found"));
             assert!(time <= alone, "{what}: {time} against {alone}");
-            assert_eq!(planned(&hybrid::Best, &graph, (&device, in_place), budget, &what), mixed, "{what}");
+            assert_eq!(
+                planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what),
+                mixed,
+                "{what}"
+            );
             both += 1;
             faster += usize::from(time < alone);
             stores += count;
@@ -120,16 +121,19 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
             let (floor, peak) = (task.floor().0, task.reference());
             let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
             // Those take most of the time.
-            let hybrids = HYBRIDS.iter().filter(|_| seed % 10 == 0);
-            for strategy in OFFLOADS.iter().chain(hybrids) {
+            let families = MOVING.iter().filter(|moving| !moving.recomputes || seed % 10 == 0);
+            let strategies =
+                families.flat_map(|moving| moving.strategies.iter().map(|one| (*one, moving.recomputes)));
+            for (strategy, recomputes) in strategies {
                 let what = format!("seed {seed}, {}, {part} %, host {host}", strategy.info().name);
-                match planned(*strategy, &graph, (&device, in_place), budget, &what) {
+                match planned((strategy, recomputes), &graph, (&device, in_place), budget, &what) {
                     Some((time, count)) => {
                         found += 1;
                         stores += count;
                         hidden += usize::from(count > 0 && time == task.base_time());
                         // The same input, the same plan.
-                        let again = planned(*strategy, &graph, (&device, in_place), budget, &what);
+                        let again =
+                            planned((strategy, recomputes), &graph, (&device, in_place), budget, &what);
                         assert_eq!(again, Some((time, count)), "{what}");
                     }
                     None => tight += 1,

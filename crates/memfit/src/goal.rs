@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memfit_ir::{Bytes, Device, Graph};
+use memfit_plan::schedule::{MOVING, Moving, moving};
 
 use crate::Failure;
 
@@ -144,11 +145,9 @@ pub struct Goal {
     pub order: String,
     /// Which recomputation is asked where keeping everything does not fit.
     pub recompute: Recomputing,
-    /// Which offloading is asked where keeping everything does not fit; `None` moves nothing. What host memory it may use,
-    /// and the link there, are the device's. Beside other means, the fastest plan of all is taken.
-    pub offload: Option<String>,
-    /// Which hybrid of both is asked where keeping everything does not fit.
-    pub hybrid: Option<String>,
+    /// Which strategies that move values are asked where keeping everything does not fit, as `offload:best`; none: nothing
+    /// is moved. What host memory they may use, and the link there, are the device's. Of all means the fastest plan is taken.
+    pub moving: Vec<String>,
     /// Name of the placer.
     pub placer: String,
     /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
@@ -180,8 +179,7 @@ impl Goal {
             device,
             order: "best".to_owned(),
             recompute: Recomputing::Default,
-            offload: None,
-            hybrid: None,
+            moving: Vec::new(),
             placer: "best".to_owned(),
             live: false,
             replays_random: None,
@@ -217,11 +215,7 @@ impl Goal {
     ///
     /// [`Failure::Usage`] where something is to be moved on several lanes, or by a device without a link to host memory.
     pub(crate) fn may_move(&self) -> Result<(), Failure> {
-        let offload = self.offload.as_ref().map(|name| format!("offload:{name}"));
-        let Some(asked) = offload.or_else(|| self.hybrid.as_ref().map(|name| format!("hybrid:{name}")))
-        else {
-            return Ok(());
-        };
+        let Some(asked) = self.moving.first() else { return Ok(()) };
         if self.lanes > 1 {
             return Err(Failure::usage(
                 format!("`{asked}` does not go together with {} lanes", self.lanes),
@@ -245,7 +239,9 @@ impl Goal {
     /// The same goal with every op run once.
     #[must_use]
     pub fn without_recomputation(self) -> Goal {
-        Goal { recompute: Recomputing::Never, hybrid: None, ..self }
+        let runs_once = |name: &String| moving(name).is_none_or(|(family, _)| !family.recomputes);
+        let moving = self.moving.iter().filter(|name| runs_once(name)).cloned().collect();
+        Goal { recompute: Recomputing::Never, moving, ..self }
     }
 
     /// The same goal with at most `most` bytes of copies in host memory: 0 moves nothing. Where no strategy is asked for by
@@ -253,12 +249,17 @@ impl Goal {
     #[must_use]
     pub fn with_host_memory(mut self, most: Bytes) -> Goal {
         if most == Bytes::ZERO {
-            return Goal { offload: None, hybrid: None, ..self };
+            return Goal { moving: Vec::new(), ..self };
         }
         self.device.host_memory = most;
-        if self.offload.is_none() && self.hybrid.is_none() {
-            self.offload = Some("best".to_owned());
-            self.hybrid = (self.recompute == Recomputing::Default).then(|| "best".to_owned());
+        if self.moving.is_empty() {
+            let both = self.recompute == Recomputing::Default;
+            let families = MOVING.iter().filter(|family| both || !family.recomputes);
+            let default = |moving: &Moving| {
+                let strategy = moving.strategies.last()?;
+                Some(format!("{}:{}", moving.family, strategy.info().name))
+            };
+            self.moving = families.filter_map(default).collect();
         }
         self
     }
@@ -273,9 +274,8 @@ impl Goal {
         match strategy.split_once(':') {
             Some(("order", name)) => name.clone_into(&mut self.order),
             Some(("recompute", name)) => self.recompute = Recomputing::By(name.to_owned()),
-            Some((family @ ("offload" | "hybrid"), name)) => {
-                let means = if family == "offload" { &mut self.offload } else { &mut self.hybrid };
-                *means = Some(name.to_owned());
+            Some((family, _)) if MOVING.iter().any(|moving| moving.family == family) => {
+                self.moving.push(strategy.to_owned());
                 // Who asks for one by name wants that one, and both only if he names both.
                 if self.recompute == Recomputing::Default {
                     self.recompute = Recomputing::Never;

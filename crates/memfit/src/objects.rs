@@ -8,9 +8,8 @@ use memfit_ir::{Bytes, Graph, Tier};
 use memfit_plan::Info;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
-use memfit_plan::schedule::hybrid::HYBRIDS;
-use memfit_plan::schedule::offload::OFFLOADS;
 use memfit_plan::schedule::recompute::RECOMPUTES;
+use memfit_plan::schedule::{MOVING, Moving};
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
 
@@ -297,15 +296,18 @@ pub fn families() -> Vec<(&'static str, Vec<Info>)> {
         source: info.source,
         year: info.year,
     };
-    vec![
+    let mut families = vec![
         ("order", ORDERS.iter().map(|order| order.info()).collect()),
         ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
-        ("offload", OFFLOADS.iter().map(|strategy| strategy.info()).collect()),
-        ("hybrid", HYBRIDS.iter().map(|strategy| strategy.info()).collect()),
+    ];
+    let infos = |moving: &Moving| moving.strategies.iter().map(|strategy| strategy.info()).collect();
+    families.extend(MOVING.iter().map(|moving| (moving.family, infos(moving))));
+    families.extend([
         ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
         ("evict", memfit_engine::evict::EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
         ("allocate", memfit_engine::alloc::ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),
-    ]
+    ]);
+    families
 }
 
 /// [`families`], and the devices that have a name.

@@ -11,8 +11,7 @@ use memfit_verify::{Rejected, Verified, verify};
 
 use crate::failure::Infeasible;
 use crate::planner::{
-    Candidate, Means, Orders, Planner, base_time, find_hybrid, find_offload, find_order, find_recompute,
-    place_with,
+    Candidate, Means, Orders, Planner, base_time, find_moving, find_order, find_recompute, place_with,
 };
 use crate::{Failure, Floor, Goal};
 
@@ -241,11 +240,14 @@ struct Chosen {
 fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
     let recompute = goal.recomputation()?.map(find_recompute).transpose()?;
     goal.may_move()?;
-    let offload = goal.offload.as_deref().map(find_offload).transpose()?;
-    let hybrid = goal.hybrid.as_deref().map(find_hybrid).transpose()?;
+    let mut means: Vec<Means> = goal.moving.iter().map(|name| find_moving(name)).collect::<Result<_, _>>()?;
     // What is quick first: where it costs nothing, nothing else is asked.
-    let means = [offload.map(Means::Offload), recompute.map(Means::Recompute), hybrid.map(Means::Hybrid)];
-    Ok(means.into_iter().flatten().collect())
+    means.sort_by_key(|means| means.recomputes());
+    let quick = means.partition_point(|means| !means.recomputes());
+    if let Some(recompute) = recompute {
+        means.insert(quick, Means::Recompute(recompute));
+    }
+    Ok(means)
 }
 
 /// Every op once where that fits, else the fastest that one of `means` finds within the budget.

@@ -1,6 +1,7 @@
 //! The passes between goal and plan: ways to run the step, placed, and what is the least that is enough.
 
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 
 use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
 use memfit_plan::Context;
@@ -8,10 +9,8 @@ use memfit_plan::order::{self, ORDERS};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::schedule::hybrid::{self, HYBRIDS};
-use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{self, Instead, Scheduler, Task};
+use memfit_plan::schedule::{self, Instead, MOVING, Moving, Scheduler, Task};
 use memfit_sim::simulate;
 
 use crate::failure::Infeasible;
@@ -30,24 +29,30 @@ pub(crate) fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failu
     recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
 }
 
-/// The offloading called `name`.
-pub(crate) fn find_offload(name: &str) -> Result<&'static dyn Scheduler, Failure> {
-    let known = OFFLOADS.iter().map(|strategy| strategy.info().name);
-    offload::by_name(name).ok_or_else(|| unknown("offloading", name, known))
+/// The strategy that moves values which people call `family:name`.
+pub(crate) fn find_moving(name: &str) -> Result<Means, Failure> {
+    match schedule::moving(name) {
+        Some((family, strategy)) => Ok(Means::Moving(family, strategy)),
+        None => Err(unknown("strategy that moves values", name, moving_names().iter().map(String::as_str))),
+    }
 }
 
-/// The hybrid called `name`.
-pub(crate) fn find_hybrid(name: &str) -> Result<&'static dyn Scheduler, Failure> {
-    let known = HYBRIDS.iter().map(|strategy| strategy.info().name);
-    hybrid::by_name(name).ok_or_else(|| unknown("hybrid", name, known))
+/// Names of the strategies that move values, with those of their families.
+pub(crate) fn moving_names() -> &'static [String] {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let names = |moving: &'static Moving| {
+            moving.strategies.iter().map(|strategy| format!("{}:{}", moving.family, strategy.info().name))
+        };
+        MOVING.iter().flat_map(names).collect()
+    });
+    &NAMES
 }
 
 /// What makes a step fit that does not fit as it is.
 #[derive(Clone, Copy)]
 pub(crate) enum Means {
     Recompute(&'static dyn Recompute),
-    Offload(&'static dyn Scheduler),
-    Hybrid(&'static dyn Scheduler),
+    Moving(&'static Moving, &'static dyn Scheduler),
 }
 
 impl Means {
@@ -55,7 +60,7 @@ impl Means {
     fn bare(self) -> &'static str {
         match self {
             Means::Recompute(strategy) => strategy.info().name,
-            Means::Offload(strategy) | Means::Hybrid(strategy) => strategy.info().name,
+            Means::Moving(_, strategy) => strategy.info().name,
         }
     }
 
@@ -63,10 +68,17 @@ impl Means {
     pub(crate) fn name(self) -> String {
         let family = match self {
             Means::Recompute(_) => "recompute",
-            Means::Offload(_) => "offload",
-            Means::Hybrid(_) => "hybrid",
+            Means::Moving(moving, _) => moving.family,
         };
         format!("{family}:{}", self.bare())
+    }
+
+    /// Whether ops run again by it.
+    pub(crate) fn recomputes(self) -> bool {
+        match self {
+            Means::Recompute(_) => true,
+            Means::Moving(moving, _) => moving.recomputes,
+        }
     }
 }
 
@@ -261,7 +273,7 @@ impl<'a> Planner<'a> {
     fn fit_in(&self, mean: Means, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let found = match mean {
             Means::Recompute(strategy) => self.recompute_in(strategy, order, budget),
-            Means::Offload(strategy) | Means::Hybrid(strategy) => self.moved_in(strategy, order, budget),
+            Means::Moving(_, strategy) => self.moved_in(strategy, order, budget),
         };
         found.map(|candidate| Candidate { by: Some(mean), ..candidate }).map_err(|missed| Missed {
             why: missed.why.map(|why| format!("`{}` did not do its work: {why}", mean.name())),

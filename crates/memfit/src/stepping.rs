@@ -7,8 +7,6 @@
 //! never dearer than what the portfolio alone finds. What all this may take of memory and time is
 //! [`Settings::allowance`], or an allowance of the planner's own.
 
-use std::sync::LazyLock;
-
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::replay::followed;
 use memfit_engine::stepping::AS_IT_RAN;
@@ -16,12 +14,10 @@ use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Setting
 use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
-use memfit_plan::schedule::hybrid::{self, HYBRIDS};
-use memfit_plan::schedule::offload::{self, OFFLOADS};
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{Front, Scheduler, Task};
+use memfit_plan::schedule::{Front, MOVING, Scheduler, Task, moving};
 
-use crate::planner::{find_placer, place_with, unknown};
+use crate::planner::{find_placer, moving_names, place_with, unknown};
 use crate::{Failure, input};
 
 impl From<Refusal> for Failure {
@@ -56,17 +52,18 @@ impl Way {
     /// The schedulers that it asks, in this order, as long as what was found has a price; where there is host memory if
     /// `moves` says so.
     fn schedulers(self, moves: bool) -> Vec<Way> {
-        let moving = |family, strategy: Option<&'static dyn Scheduler>| {
-            strategy.filter(|_| moves).map(|strategy| Way::Moving(family, strategy))
-        };
         match self {
             Way::Portfolio => Vec::new(),
             Way::Scheduler(_) | Way::Moving(..) => vec![self],
             Way::Auto => {
                 let recompute = recompute::by_name("best").map(Way::Scheduler);
-                let (offload, hybrid) = (offload::by_name("best"), hybrid::by_name("best"));
-                let ways = [moving("offload", offload), recompute, moving("hybrid", hybrid)];
-                ways.into_iter().flatten().collect()
+                let best = MOVING.iter().filter(|_| moves).filter_map(|family| {
+                    let strategy = family.strategies.last()?;
+                    Some((family.recomputes, Way::Moving(family.family, *strategy)))
+                });
+                let (last, first): (Vec<_>, Vec<_>) = best.partition(|&(recomputes, _)| recomputes);
+                let way = |(_, way)| way;
+                first.into_iter().map(way).chain(recompute).chain(last.into_iter().map(way)).collect()
             }
         }
     }
@@ -77,18 +74,6 @@ pub const AUTO: &str = "auto";
 
 /// The name of the engine's portfolio of virtual runs.
 pub const PORTFOLIO: &str = "evict:planned";
-
-/// Families whose strategies move values.
-const MOVING: [(&str, &[&dyn Scheduler]); 2] = [("offload", OFFLOADS), ("hybrid", HYBRIDS)];
-
-/// Of those that move values, as people name them: several families have a strategy `best`.
-static MOVING_NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let names = |&(family, table): &(&str, &'static [&'static dyn Scheduler])| {
-        let family = family.to_owned();
-        table.iter().map(move |strategy| format!("{family}:{}", strategy.info().name))
-    };
-    MOVING.iter().flat_map(names).collect()
-});
 
 /// See the head of this module.
 pub struct StepPlanner {
@@ -129,11 +114,7 @@ impl StepPlanner {
             AUTO => Way::Auto,
             PORTFOLIO => Way::Portfolio,
             _ => {
-                let moving = MOVING.iter().find_map(|&(family, table)| {
-                    let bare = name.strip_prefix(family)?.strip_prefix(':')?;
-                    let strategy = table.iter().find(|strategy| strategy.info().name == bare)?;
-                    Some(Way::Moving(family, *strategy))
-                });
+                let moving = moving(name).map(|(family, strategy)| Way::Moving(family.family, strategy));
                 let bare = name.strip_prefix("recompute:").unwrap_or(name);
                 let way = moving.or_else(|| recompute::by_name(bare).map(Way::Scheduler));
                 way.ok_or_else(|| {
@@ -154,7 +135,7 @@ impl StepPlanner {
     #[must_use]
     pub fn strategies() -> Vec<&'static str> {
         let schedulers = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-        let moving = MOVING_NAMES.iter().map(String::as_str);
+        let moving = moving_names().iter().map(String::as_str);
         [AUTO, PORTFOLIO].into_iter().chain(schedulers).chain(moving).collect()
     }
 

@@ -3,10 +3,9 @@
 use memfit_ir::Graph;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::PLACERS;
-use memfit_plan::schedule::hybrid::HYBRIDS;
-use memfit_plan::schedule::offload::OFFLOADS;
 use memfit_plan::schedule::recompute::RECOMPUTES;
 
+use crate::planner::moving_names;
 use crate::{Budget, Failure, Goal, Recomputing, Summary, Tools, plan};
 
 /// What came of one goal.
@@ -27,7 +26,7 @@ pub struct Outcome {
 ///
 /// [`Failure::Bug`]; what doesn't fit is a row.
 pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
-    let keep_all = Goal { recompute: Recomputing::Never, offload: None, hybrid: None, ..goal.clone() };
+    let keep_all = Goal { recompute: Recomputing::Never, moving: Vec::new(), ..goal.clone() };
     let mut goals: Vec<(String, Goal)> = Vec::new();
     for name in ORDERS.iter().map(|order| order.info().name) {
         goals.push((format!("order:{name}"), Goal { order: name.to_owned(), ..keep_all.clone() }));
@@ -37,18 +36,10 @@ pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outc
     }
     for name in RECOMPUTES.iter().map(|strategy| strategy.info().name) {
         let recompute = Recomputing::By(name.to_owned());
-        goals.push((
-            format!("recompute:{name}"),
-            Goal { recompute, offload: None, hybrid: None, ..goal.clone() },
-        ));
+        goals.push((format!("recompute:{name}"), Goal { recompute, moving: Vec::new(), ..goal.clone() }));
     }
-    for name in OFFLOADS.iter().map(|strategy| strategy.info().name).filter(|_| goal.lanes <= 1) {
-        let offload = Some(name.to_owned());
-        goals.push((format!("offload:{name}"), Goal { offload, ..keep_all.clone() }));
-    }
-    for name in HYBRIDS.iter().map(|strategy| strategy.info().name).filter(|_| goal.lanes <= 1) {
-        let hybrid = Some(name.to_owned());
-        goals.push((format!("hybrid:{name}"), Goal { hybrid, ..keep_all.clone() }));
+    for name in moving_names().iter().filter(|_| goal.lanes <= 1) {
+        goals.push((name.clone(), Goal { moving: vec![name.clone()], ..keep_all.clone() }));
     }
     outcomes(graph, goals, tools)
 }

@@ -23,3 +23,28 @@ pub use front::{Front, Infeasible, Instead, Point};
 pub use moved::{Moved, Scheduler};
 pub use run_list::{Cost, RunList};
 pub use task::{Task, early};
+
+/// A family of strategies that move values.
+pub struct Moving {
+    /// What stands before `:` in the names that people use.
+    pub family: &'static str,
+    /// Whether its strategies may also run ops again.
+    pub recomputes: bool,
+    /// The last one is the default.
+    pub strategies: &'static [&'static dyn Scheduler],
+}
+
+/// Every family that moves values, in the order of the manual.
+pub const MOVING: &[Moving] = &[
+    Moving { family: "offload", recomputes: false, strategies: offload::OFFLOADS },
+    Moving { family: "hybrid", recomputes: true, strategies: hybrid::HYBRIDS },
+];
+
+/// The strategy that people call `family:name`, with its family.
+#[must_use]
+pub fn moving(name: &str) -> Option<(&'static Moving, &'static dyn Scheduler)> {
+    let (family, bare) = name.split_once(':')?;
+    let family = MOVING.iter().find(|moving| moving.family == family)?;
+    let strategy = family.strategies.iter().find(|strategy| strategy.info().name == bare)?;
+    Some((family, *strategy))
+}

@@ -16,9 +16,3 @@ use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[&Best];
-
-/// The strategy called `name`.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static dyn Scheduler> {
-    HYBRIDS.iter().copied().find(|strategy| strategy.info().name == name)
-}

@@ -14,9 +14,3 @@ use super::{Infeasible, Moved, RunList, Scheduler, Task};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[&Best];
-
-/// The strategy called `name`.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static dyn Scheduler> {
-    OFFLOADS.iter().copied().find(|strategy| strategy.info().name == name)
-}
