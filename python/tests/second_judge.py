@@ -254,7 +254,9 @@ class Judge:
             known[thread] = self.before[now] | 1 << now
             if "await" in step:
                 need(step["await"] < now, f"step {now} waits for a later one")
-                known[lane] |= self.before[step["await"]] | 1 << step["await"]
+                # Complete when that is: who waits for this step waits for that one.
+                self.before[now] |= self.before[step["await"]] | 1 << step["await"]
+                known[lane] |= self.before[now]
             elif "compute" in step:
                 self.compute(step["compute"], now)
             elif "free" in step:

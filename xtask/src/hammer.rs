@@ -30,7 +30,7 @@ const PAIRS: usize = 3;
 /// One strike in so many asks a scheduler: some search for as long as it takes to judge a thousand plans.
 const SCHEDULED: u64 = 16;
 /// One in so many asks one that moves values: those search for longer.
-const MOVED: u64 = 256;
+const MOVED: u64 = 64;
 /// Strikes between two looks at the count.
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
