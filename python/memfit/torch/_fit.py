@@ -81,7 +81,8 @@ class Fitted:
     `recompute`, `offload` and `hybrid`) has that one alone.
 
     `host_budget` bytes of host memory may hold copies of values that leave the device between two uses and
-    come back: a plan moves what is faster to move than to compute again. `offload:best` moves only, `hybrid:best` does both.
+    come back: a plan moves what is faster to move than to compute again. `offload:best` moves only,
+    `hybrid:best` does both.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
