@@ -242,8 +242,9 @@ impl<'a> Planner<'a> {
         let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
         let base = base_time(self.graph, self.goal);
         for &mean in means {
-            if best.as_ref().is_ok_and(|best| best.time <= base) {
-                break; // Nothing is faster.
+            // Nothing is faster, or there is no time to look for it.
+            if best.as_ref().is_ok_and(|best| best.time <= base || (self.tools.stop)()) {
+                break;
             }
             (self.tools.progress)(mean.bare());
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {

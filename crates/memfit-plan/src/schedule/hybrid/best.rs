@@ -51,7 +51,7 @@ impl Scheduler for Best {
         if !search.is_best(&found) {
             let front = climb(task, Bytes::MAX, context);
             for point in starts(&front, budget) {
-                if search.is_best(&found) {
+                if search.is_best(&found) || (context.stop)() && !found.is_empty() {
                     break;
                 }
                 found.extend(search.start(point));

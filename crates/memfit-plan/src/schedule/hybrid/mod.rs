@@ -1,7 +1,7 @@
 //! Hybrids: some ops run again and some values wait in host memory, in one plan.
 //!
-//! What is dear to compute and long unused is worth a transfer, what is cheap is worth another run, and the link is
-//! free for nothing as long as it keeps up. A strategy turns a [`Task`] into a [`Moved`].
+//! What is dear to compute and long unused is worth a transfer, what is cheap to compute is worth another run, and
+//! transfers cost nothing as long as the link keeps up. A strategy turns a [`Task`] into a [`Moved`].
 
 mod best;
 

@@ -104,7 +104,7 @@ impl<'a> Chooser<'a> {
             let mut above = vec![0u64; live.len() + 1];
             for (run, &live) in live.iter().enumerate() {
                 let time = if live > limit { (begins[run + 1] - begins[run]).max(1) } else { 0 };
-                above[run + 1] = above[run] + time;
+                above[run + 1] = above[run].saturating_add(time);
             }
             let covers = |gap: &Gap| above[gap.away(live.len()).end] - above[gap.from + 1];
             left.retain(|&at| covers(&gaps[at]) > 0);
