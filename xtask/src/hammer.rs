@@ -325,6 +325,7 @@ fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
         in_bandwidth: bandwidth,
         duplex_cap: f64::INFINITY,
         latency: Nanos(100),
+        asynchronous: rng.chance(70),
     };
     let host_memory = Bytes([1 << 30, 64 << 10][rng.below(2)]);
     let device = Device { link: Some(link), host_memory, ..device() };

@@ -137,8 +137,6 @@ pub struct VirtualHost {
     pub replays_random: bool,
     drawn: u64,
     tiers: [Option<Store>; Tier::ALL.len()],
-    /// Whether ops go on beside transfers.
-    beside: bool,
     /// By tier: when the queue to it and the one from it are done.
     queues: [[u64; 2]; Tier::ALL.len()],
     /// By copy: its bytes and tier, and when what is under way with it is done. Without a tier it is in device memory.
@@ -149,20 +147,19 @@ pub struct VirtualHost {
 impl Default for VirtualHost {
     /// The clock starts at 1 ns, as that of DTR's simulator.
     fn default() -> Self {
-        VirtualHost::with_tiers([None; Tier::ALL.len()], true)
+        VirtualHost::with_tiers([None; Tier::ALL.len()])
     }
 }
 
 impl VirtualHost {
-    /// One with memory for copies in other tiers; ops go on beside transfers, or wait for them.
+    /// One with memory for copies in other tiers.
     #[must_use]
-    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()], beside: bool) -> VirtualHost {
+    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()]) -> VirtualHost {
         VirtualHost {
             clock: Nanos(1),
             replays_random: true,
             drawn: 0,
             tiers,
-            beside,
             queues: [[0; 2]; Tier::ALL.len()],
             copies: BTreeMap::new(),
             copied: 0,
@@ -176,7 +173,7 @@ impl VirtualHost {
         let time = if direction == 0 { link.out_time(size) } else { link.in_time(size) };
         let queue = &mut self.queues[tier.index()][direction];
         *queue = (*queue).max(self.clock.0).saturating_add(time.0);
-        if !self.beside {
+        if !link.asynchronous {
             self.clock = Nanos(*queue);
         }
         Ok(*queue)

@@ -34,8 +34,6 @@ pub struct Settings {
     /// Memory for copies beside the device's, by [`Tier::index`]: how much may be used, and the way there. Plans may store
     /// there what they want to have back.
     pub tiers: [Option<Store>; Tier::ALL.len()],
-    /// Whether ops go on while copies are made and read, or wait.
-    pub copies_beside: bool,
     /// What planning may take of the machine that plans, and what the log of a run may take.
     pub allowance: Allowance,
 }
@@ -57,7 +55,6 @@ impl Settings {
             patience: Nanos(u64::MAX),
             log: false,
             tiers: [None; Tier::ALL.len()],
-            copies_beside: true,
             allowance: Allowance::default(),
         }
     }

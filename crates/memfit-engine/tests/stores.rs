@@ -23,7 +23,13 @@ const FORMS: [Form; 4] = [
 ];
 
 fn settings(budget: Bytes, tier: Bytes) -> Settings {
-    let link = Link { out_bandwidth: 1e9, in_bandwidth: 2e9, duplex_cap: f64::INFINITY, latency: Nanos(2) };
+    let link = Link {
+        out_bandwidth: 1e9,
+        in_bandwidth: 2e9,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos(2),
+        asynchronous: true,
+    };
     let tiers = [Some(Store { capacity: tier, link }); 2];
     Settings { align: ALIGN, tiers, log: true, ..Settings::new(budget) }
 }

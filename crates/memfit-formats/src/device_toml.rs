@@ -124,6 +124,13 @@ struct LinkToml {
     inward: Rate,
     duplex: Option<Rate>,
     latency: Time,
+    #[serde(default = "yes")]
+    asynchronous: bool,
+}
+
+/// What a flag is that is not there.
+const fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -202,6 +209,7 @@ impl LinkToml {
             in_bandwidth: rate(&self.inward, "in")?,
             duplex_cap: self.duplex.as_ref().map_or(Ok(f64::INFINITY), |cap| rate(cap, "duplex"))?,
             latency: self.latency.positive(&format!("{key}.latency"))?,
+            asynchronous: self.asynchronous,
         })
     }
 }

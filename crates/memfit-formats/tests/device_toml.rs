@@ -16,7 +16,7 @@ bandwidth = "936 GB/s"
 launch = 5000
 link = { out = "25GB/s", in = "23.5GiB/s", duplex = 40e9, latency = "10.5 µs" }
 host_memory = 64000000000
-disk = { capacity = "1TB", link = { out = "3GB/s", in = "7GB/s", latency = "80us" } }
+disk = { capacity = "1TB", link = { out = "3GB/s", in = "7GB/s", latency = "80us", asynchronous = false } }
 "#;
 
 fn read(bytes: &[u8]) -> Result<Device, FormatError> {
@@ -40,6 +40,7 @@ fn a_device_reads_with_its_units() {
             in_bandwidth: 23.5 * 1_073_741_824.0,
             duplex_cap: 40e9,
             latency: Nanos(10_500),
+            asynchronous: true,
         }),
         host_memory: Bytes(64_000_000_000),
         disk: Some(Store {
@@ -49,6 +50,7 @@ fn a_device_reads_with_its_units() {
                 in_bandwidth: 7e9,
                 duplex_cap: f64::INFINITY,
                 latency: Nanos(80_000),
+                asynchronous: false,
             },
         }),
     };

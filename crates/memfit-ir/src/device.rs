@@ -122,6 +122,8 @@ pub struct Link {
     pub duplex_cap: f64,
     /// Fixed time of one transfer.
     pub latency: Nanos,
+    /// Whether ops go on while a transfer is under way; where not, whoever issues one waits for it.
+    pub asynchronous: bool,
 }
 
 /// A rate in bytes per second that can be divided by: 1 GB/s for what is none.

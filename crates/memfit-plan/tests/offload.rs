@@ -15,7 +15,13 @@ use memfit_verify::verify;
 const KIB: u64 = 1 << 10;
 
 fn linked(host: Bytes) -> Device {
-    let link = Link { out_bandwidth: 4e9, in_bandwidth: 6e9, duplex_cap: f64::INFINITY, latency: Nanos(100) };
+    let link = Link {
+        out_bandwidth: 4e9,
+        in_bandwidth: 6e9,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos(100),
+        asynchronous: true,
+    };
     Device { link: Some(link), host_memory: host, ..device() }
 }
 
@@ -78,7 +84,9 @@ fn hybrids_are_not_slower_than_either_alone() {
         let order: Vec<OpId> = graph.op_ids().collect();
         for (part, host) in [(60, 1 << 30), (30, 1 << 30), (10, 1 << 30), (40, 60 * KIB)] {
             // A slow link, so that not all that could move does.
-            let link = Link { out_bandwidth: 4e8, in_bandwidth: 6e8, ..linked(Bytes(0)).link.unwrap() };
+            let asynchronous = seed % 3 > 0;
+            let link = linked(Bytes(0)).link.unwrap();
+            let link = Link { out_bandwidth: 4e8, in_bandwidth: 6e8, asynchronous, ..link };
             let device = Device { link: Some(link), host_memory: Bytes(host), ..device() };
             let in_place = [InPlace::Must, InPlace::May][usize::try_from(seed % 2).unwrap()];
             let context = Context::new(&device);
@@ -121,7 +129,7 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
             let (floor, peak) = (task.floor().0, task.reference());
             let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
             // Those take most of the time.
-            let families = MOVING.iter().filter(|moving| !moving.recomputes || seed % 10 == 0);
+            let families = MOVING.iter().filter(|moving| !moving.recomputes || seed % 20 == 0);
             let strategies =
                 families.flat_map(|moving| moving.strategies.iter().map(|one| (*one, moving.recomputes)));
             for (strategy, recomputes) in strategies {

@@ -123,12 +123,21 @@ impl Clock<'_> {
                 let rate = usable_rate(self.device.bandwidth * self.device.efficiency.1);
                 Nanos::from_secs_f64(bytes.0 as f64 / rate).max(self.device.launch)
             }
-            Step::Offload { to: copy, .. } => {
-                self.queues[self.tier(copy).index()][0].waiting.push_back(at);
-                return true;
-            }
-            Step::Fetch { from: copy, .. } => {
-                self.queues[self.tier(copy).index()][1].waiting.push_back(at);
+            Step::Offload { to: copy, .. } | Step::Fetch { from: copy, .. } => {
+                let (tier, size) = (self.tier(copy), bytes(self.program, at));
+                let is_out = matches!(self.program.steps[at], Step::Offload { .. });
+                let Some(link) = self.device.link_to(tier).filter(|link| !link.asynchronous) else {
+                    self.queues[tier.index()][usize::from(!is_out)].waiting.push_back(at);
+                    return true;
+                };
+                // The lane is held up, and not busy.
+                let (time, busy) = if is_out {
+                    (link.out_time(size), &mut timeline.busy.out)
+                } else {
+                    (link.in_time(size), &mut timeline.busy.into)
+                };
+                *busy = *busy + time;
+                self.lanes[lane].running = Some((at, self.now.saturating_add(time.0)));
                 return true;
             }
             Step::Await(step) if !self.done.get(step.index()).copied().unwrap_or(true) => return false,

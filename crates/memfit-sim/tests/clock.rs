@@ -26,7 +26,13 @@ fn device(link: Option<Link>) -> Device {
 }
 
 fn link(latency: u64, cap: f64) -> Link {
-    Link { out_bandwidth: 1e9, in_bandwidth: 2e9, duplex_cap: cap, latency: Nanos(latency) }
+    Link {
+        out_bandwidth: 1e9,
+        in_bandwidth: 2e9,
+        duplex_cap: cap,
+        latency: Nanos(latency),
+        asynchronous: true,
+    }
 }
 
 /// Sources of the given sizes and an op of 1000 ns for each, which reads it.
@@ -97,6 +103,33 @@ fn one_lane_takes_the_sum_of_its_ops() {
     program.steps.push(again);
     let timeline = simulate(&graph, &program, None, &device(None));
     assert_eq!((timeline.time, timeline.recompute_time), (Nanos(4000), Nanos(1000)));
+}
+
+#[test]
+fn a_lane_waits_for_transfers_that_are_not_asynchronous() {
+    let (mut waited, mut moved) = (0, 0);
+    for seed in 0..1000 {
+        let case = case(seed);
+        let program = &case.plan.program;
+        let link = Link { asynchronous: false, ..link(3, f64::INFINITY) };
+        let timeline = simulate(&case.graph, program, None, &device(Some(link)));
+        if program.lanes.iter().any(|&lane| lane > 0)
+            || program.copies.iter().any(|copy| copy.tier != Tier::Host)
+        {
+            continue;
+        }
+        // One thing after the other.
+        let busy = &timeline.busy;
+        let sum = busy.lanes.iter().fold(busy.out + busy.into, |sum, &busy| sum + busy);
+        assert_eq!((timeline.time, timeline.stuck), (sum, 0), "seed {seed}");
+        moved += 1;
+        waited += usize::from(timeline.time > busy.lanes[0]);
+    }
+    assert!(waited > 30 && moved > waited, "{waited} of {moved}");
+    let graph = readers(&[1000, 1000]);
+    let link = Link { asynchronous: false, ..link(50, f64::INFINITY) };
+    // 1000 B out at 1 B/ns and 1000 B in at 2 B/ns.
+    assert_eq!(simulate(&graph, &transfers(&graph, true), None, &device(Some(link))).time, Nanos(1600));
 }
 
 /// Offloads buffer 0 and, if `both`, fetches a parked copy at the same time; then waits for each.

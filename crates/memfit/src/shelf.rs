@@ -52,7 +52,13 @@ fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
     let taken = taken.min().unwrap_or_default().max(Duration::from_nanos(1));
     let bandwidth = TRIAL as f64 / taken.as_secs_f64() / f64::from(times.max(1));
     let latency = Nanos(10_000);
-    Link { out_bandwidth: bandwidth, in_bandwidth: bandwidth, duplex_cap: f64::INFINITY, latency }
+    Link {
+        out_bandwidth: bandwidth,
+        in_bandwidth: bandwidth,
+        duplex_cap: f64::INFINITY,
+        latency,
+        asynchronous: false,
+    }
 }
 
 impl Shelf {

@@ -126,7 +126,6 @@ pub(super) fn settings(options: &Options) -> Settings {
         align: Bytes(1),
         allocator: "ideal".to_owned(),
         tiers: [options.host.map(host), None],
-        copies_beside: false,
         patience: Nanos(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX)),
         ..Settings::new(options.budget.bytes())
     }

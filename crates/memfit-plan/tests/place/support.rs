@@ -30,7 +30,13 @@ impl Random {
 }
 
 pub(crate) fn device() -> Device {
-    let link = Link { out_bandwidth: 1e10, in_bandwidth: 1e10, duplex_cap: 2e10, latency: Nanos(0) };
+    let link = Link {
+        out_bandwidth: 1e10,
+        in_bandwidth: 1e10,
+        duplex_cap: 2e10,
+        latency: Nanos(0),
+        asynchronous: true,
+    };
     Device {
         name: "test".into(),
         memory: Bytes(1 << 40),

@@ -133,7 +133,6 @@ impl Eager {
             evictor: evictor.to_owned(),
             cut: !evict_all,
             tiers: [host, None],
-            copies_beside: false,
             ..Settings::new(Bytes(budget))
         };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;

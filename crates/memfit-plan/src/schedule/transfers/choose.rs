@@ -90,7 +90,7 @@ impl<'a> Chooser<'a> {
 
     /// Gaps with which all live bytes fit, chosen by `score`; what turns out not to be needed is left out.
     fn choose(&self, score: Score) -> Option<Vec<usize>> {
-        let Gaps { live, begins, gaps } = &self.step;
+        let Gaps { live, begins, gaps, .. } = &self.step;
         let limit = self.limit();
         let mut live = live.clone();
         let mut copies = vec![0u64; live.len() + 1];

@@ -32,6 +32,8 @@ pub(super) struct Gaps {
     /// By run: when it begins, if nothing is waited for; and at the end when all is done.
     pub(super) begins: Vec<u64>,
     pub(super) gaps: Vec<Gap>,
+    /// Whether ops go on while transfers are under way.
+    pub(super) asynchronous: bool,
 }
 
 /// What is smaller is not worth a transfer.
@@ -49,7 +51,7 @@ impl Gaps {
             now = now.saturating_add(time[node as usize]);
         }
         begins.push(now);
-        Some(Gaps { live, begins, gaps: gaps(task, runs, link) })
+        Some(Gaps { live, begins, gaps: gaps(task, runs, link), asynchronous: link.asynchronous })
     }
 }
 

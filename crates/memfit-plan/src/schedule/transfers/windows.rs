@@ -53,8 +53,11 @@ pub(super) fn windows(step: &Gaps, chosen: &[usize], budget: i64) -> Vec<Window>
         .map(|&at| Window { gap: step.gaps[at], gone: step.gaps[at].from, back: step.gaps[at].to })
         .collect();
     windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
-    leave_late(step, &mut windows, &mut live, budget);
-    return_early(step, &mut windows, &mut live, budget);
+    // Where ops wait for transfers anyway, nothing is hidden behind them.
+    if step.asynchronous {
+        leave_late(step, &mut windows, &mut live, budget);
+        return_early(step, &mut windows, &mut live, budget);
+    }
     windows
 }
 
