@@ -273,8 +273,8 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Begins to bring `value` back from the copy `row`, which the plan wants in `buffer`. What could not be stored is there
-    /// still, unless it could be computed again and had to go.
+    /// Begins to bring `value` back from the copy `row`, which the plan wants in `buffer`. What could not be stored went all
+    /// the same, for the room is the plan's: it is computed again.
     fn load_value(
         &mut self,
         guide: &mut Guide,
@@ -283,8 +283,16 @@ impl<H: Host> Engine<'_, H> {
         place: Option<Bytes>,
     ) -> Result<bool, Fault> {
         guide.hold(value, buffer);
-        let there = self.storage_named(guide.tensors[value.index()]).is_some();
-        if there { Ok(true) } else { self.load(row, place) }
+        let named = guide.tensors[value.index()];
+        if self.storage_named(named).is_some() || (row != NONE && self.load(row, place)?) {
+            return Ok(true);
+        }
+        let known = |this: &&crate::state::Tensor| this.alive && this.serial == named.1;
+        let lost = self.state.tensors.get(named.0 as usize).filter(known);
+        match lost.map(|this| this.record).filter(|&record| record != NONE) {
+            Some(record) => self.materialise(record, named.0).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Begins to make `form` of the storage that is `value`.

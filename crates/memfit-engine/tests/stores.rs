@@ -152,7 +152,7 @@ fn run(
 
 #[test]
 fn plans_with_copies_are_followed_and_keep_every_number() {
-    let (mut plans, mut kept, mut moved, mut left) = (0, 0, [0; 3], 0);
+    let (mut plans, mut kept, mut moved, mut lost) = (0, 0, [0; 3], 0);
     let (mut made, mut asked) = (0, 0);
     for seed in 0..3000 {
         let time = |op: OpId| Nanos(1 + u64::from(op.0) * 7 % 13);
@@ -183,7 +183,7 @@ fn plans_with_copies_are_followed_and_keep_every_number() {
         for loses in [2, 3, 7] {
             let (numbers, guided, _) = run(&trace, &roomy, Some(plan.clone()), Some(loses), &what).unwrap();
             assert_eq!(numbers, plain, "{what}: every {loses}. copy is lost");
-            left += usize::from(!guided);
+            lost += usize::from(guided);
         }
         let narrow = settings(roomy.budget, Bytes(64));
         assert_eq!(run(&trace, &narrow, Some(plan.clone()), None, &what).unwrap().0, plain, "{what}");
@@ -194,10 +194,10 @@ fn plans_with_copies_are_followed_and_keep_every_number() {
             Err(fault) => panic!("{what}: {fault}"),
         }
     }
-    println!("{plans} plans, {kept} followed to their end, {left} left for a copy that was lost");
+    println!("{plans} plans, {kept} followed to their end, {lost} with copies that were lost");
     println!("{made} of {asked} copies made where nothing is lost; {moved:?} made, loaded, forgotten");
     // What can't be computed again is not stored, and it stays.
-    assert!(plans > 1000 && kept * 10 > plans * 9 && made * 2 > asked && left > 100);
+    assert!(plans > 1000 && kept * 10 > plans * 9 && made * 2 > asked && lost * 10 > 3 * plans * 9);
     assert!(moved.iter().all(|&count| count > 1000));
 }
 

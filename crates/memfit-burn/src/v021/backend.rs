@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use burn_backend::{DType, Shape, TensorData};
-use burn_flex::{Flex, FlexDevice, FlexTensor};
-use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr};
+use burn_backend::{Bytes, DType, TensorData};
+use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
+use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr, TensorHandle};
 
 /// A Burn backend that memfit can run.
 pub trait Backend: BackendIr {
@@ -21,8 +21,15 @@ pub trait Backend: BackendIr {
     /// The strides of `handle`.
     fn layout(handle: &Self::Handle) -> Self::Layout;
 
-    /// Shape and element type of what is behind `handle`, if that lies in its memory as it would after being read and put back.
-    fn plain(handle: &Self::Handle) -> Option<(Shape, DType)>;
+    /// How the bytes behind a handle are to be read.
+    type Saved: Clone + Send + 'static;
+
+    /// All bytes behind `handle`, as they lie in memory, and what makes a handle like it of a copy of them. `None` if they
+    /// can't be read as they are, or `handle` is a part of what is there.
+    fn save(handle: &Self::Handle) -> Option<(&[u8], Self::Saved)>;
+
+    /// A handle like the one that [`Backend::save`] was given, of `bytes`, and its type of elements.
+    fn restore(bytes: Vec<u8>, saved: &Self::Saved) -> (TensorHandle<Self::Handle>, DType);
 
     /// Whether the output of `op` will share the bytes of its first input, which is laid out as `input`.
     fn shares(op: &OperationIr, input: &Self::Layout) -> bool;
@@ -68,11 +75,25 @@ impl Backend for Flex {
         flex(handle).is_some_and(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
     }
 
-    fn plain(handle: &Self::Handle) -> Option<(Shape, DType)> {
-        let tensor = flex(handle).filter(|_| Self::layout(handle))?;
-        let layout = tensor.layout();
-        let whole = layout.shape().num_elements() * tensor.dtype().size() == tensor.bytes().len();
-        whole.then(|| (layout.shape().clone(), tensor.dtype()))
+    type Saved = (Layout, DType);
+
+    fn save(handle: &Self::Handle) -> Option<(&[u8], (Layout, DType))> {
+        let tensor = flex(handle)?;
+        let (layout, dtype, bytes) = (tensor.layout(), tensor.dtype(), tensor.bytes());
+        let whole = layout.shape().num_elements() * dtype.size() == bytes.len();
+        whole.then(|| (bytes, (layout.clone(), dtype)))
+    }
+
+    fn restore(bytes: Vec<u8>, (layout, dtype): &(Layout, DType)) -> (TensorHandle<Self::Handle>, DType) {
+        let tensor = FlexTensor::new(Bytes::from_bytes_vec(bytes), layout.clone(), *dtype);
+        let handle = if dtype.is_float() {
+            HandleKind::Float(tensor)
+        } else if dtype.is_bool() {
+            HandleKind::Bool(tensor)
+        } else {
+            HandleKind::Int(tensor)
+        };
+        (TensorHandle { handle, shape: layout.shape().clone() }, *dtype)
     }
 
     fn shares(op: &OperationIr, input: &bool) -> bool {
@@ -99,7 +120,7 @@ pub(crate) fn copy<B: Backend>(
     shape: burn_backend::Shape,
     dtype: DType,
 ) -> Option<TensorData> {
-    let tensor = burn_ir::TensorHandle { handle, shape };
+    let tensor = TensorHandle { handle, shape };
     let data = if dtype.is_float() {
         burn_backend::read_sync(B::float_into_data(B::float_tensor(tensor)))
     } else if dtype.is_int() {

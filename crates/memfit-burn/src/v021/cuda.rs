@@ -5,12 +5,13 @@
 //! hold. Each random op has a seed of its own, so a network with dropout draws other masks than without memfit, and the
 //! same ones whatever the budget.
 
+use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use burn_ir::{BaseOperationIr, OperationIr, SliceOpIr};
+use burn_ir::{BaseOperationIr, OperationIr, SliceOpIr, TensorHandle};
 use burn_std::Strides;
 use burn_std::tensor::{ReshapeAction, reshape_action};
 use cubecl::Runtime as _;
@@ -53,9 +54,15 @@ impl Backend for Cuda {
         }
     }
 
+    type Saved = Infallible;
+
     /// Whether rows are padded is the allocator's to say, and may be another thing the next time: nothing is moved.
-    fn plain(_handle: &CubeTensor<CudaRuntime>) -> Option<(Shape, DType)> {
+    fn save(_handle: &CubeTensor<CudaRuntime>) -> Option<(&[u8], Infallible)> {
         None
+    }
+
+    fn restore(_bytes: Vec<u8>, saved: &Infallible) -> (TensorHandle<CubeTensor<CudaRuntime>>, DType) {
+        match *saved {}
     }
 
     fn shares(op: &OperationIr, input: &Strided) -> bool {

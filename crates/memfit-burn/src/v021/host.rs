@@ -3,8 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use burn_backend::{DType, Shape, TensorData};
-use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use memfit::engine::{Block, Host, HostError, Run, Source};
 use memfit::ir::Form;
@@ -101,7 +100,7 @@ pub(super) struct BurnHost<B: Backend> {
     slots: Vec<Slot>,
     /// Copies of storages in the memory of the process, and what each is a copy of.
     shelf: Shelf,
-    stored: FxHashMap<u64, (TensorId, Shape, DType)>,
+    stored: FxHashMap<u64, (TensorId, B::Saved)>,
     started: Instant,
     /// When the last op had run, since then.
     now: Duration,
@@ -345,11 +344,9 @@ impl<B: Backend> Host for BurnHost<B> {
         let none = || HostError("the bytes of a storage can't be read".to_owned());
         let id = self.slot(block.storage).tensors.first().copied().ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
-        // What is laid out in another way would come back laid out in this one.
-        let (shape, dtype) = B::plain(&handle).ok_or_else(none)?;
-        let data = copy::<B>(handle, shape.clone(), dtype).ok_or_else(none)?;
-        let name = self.shelf.store(data.as_bytes(), form)?;
-        self.stored.insert(name, (id, shape, dtype));
+        let (bytes, saved) = B::save(&handle).ok_or_else(none)?;
+        let name = self.shelf.store(bytes, form)?;
+        self.stored.insert(name, (id, saved));
         self.now += started.elapsed();
         Ok(name)
     }
@@ -357,10 +354,12 @@ impl<B: Backend> Host for BurnHost<B> {
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let started = Instant::now();
         let none = || HostError(format!("there is no copy `{copy}`"));
-        let (id, shape, dtype) = self.stored.get(&copy).cloned().ok_or_else(none)?;
+        let (id, saved) = self.stored.get(&copy).cloned().ok_or_else(none)?;
         let bytes = self.shelf.bytes(copy)?.into_owned();
-        self.runner.put(id, TensorData::from_bytes_vec(bytes, shape.clone(), dtype))?;
-        self.hold(to.storage, &TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype });
+        let (TensorHandle { handle, shape }, dtype) = B::restore(bytes, &saved);
+        let tensor = TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype };
+        self.runner.call(handle, &tensor)?;
+        self.hold(to.storage, &tensor);
         self.now += started.elapsed();
         Ok(())
     }

@@ -59,6 +59,11 @@ impl<B: Backend> Guarded<B> {
         self.guard("data", |runner| runner.register_tensor_data_id(id, data))
     }
 
+    /// What is behind `handle` is called as `tensor` is.
+    pub(super) fn call(&mut self, handle: B::Handle, tensor: &TensorIr) -> Result<(), HostError> {
+        self.guard("a copy", |runner| call(runner, handle, tensor))
+    }
+
     /// The handle of a tensor, which stays.
     ///
     /// # Panics
