@@ -26,6 +26,12 @@ impl Allowance {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
 
+    /// The same bytes, as long as it takes: for work that is bounded in another way.
+    #[must_use]
+    pub fn untimed(&self) -> Allowance {
+        Allowance { bytes: self.bytes, stop: None }
+    }
+
     /// The same time, and one part in `parts` of the bytes.
     #[must_use]
     pub fn share(&self, parts: u64) -> Allowance {

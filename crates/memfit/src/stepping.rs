@@ -11,7 +11,7 @@ use memfit_engine::offline::{self, Effort};
 use memfit_engine::replay::followed;
 use memfit_engine::stepping::AS_IT_RAN;
 use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried, alloc};
-use memfit_ir::{Bytes, Device, Limits, OpId, Program, Step, Tier};
+use memfit_ir::{Bytes, Device, Limits, Nanos, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
@@ -91,6 +91,9 @@ const ROUNDS: u32 = 4;
 
 /// Programs that are tried at most: each is judged and run once in virtual time.
 const TRIES: u32 = 40;
+
+/// Times that of the step that a plan's repetitions may take.
+const MOST_REPEATED: u64 = 16;
 
 /// Logs that there is memory for: the best one, the one at hand, and what either takes while it grows or becomes a graph.
 const IN_HAND: u64 = 4;
@@ -185,7 +188,8 @@ impl Planner for StepPlanner {
             }
         }
         if matches!(self.way, Way::Auto) && recorded.repeated_ns() > 0 {
-            let found = tried_out(&recorded.program, recorded, settings)?;
+            let least = best.as_ref().map_or(u64::MAX, |best| best.ns);
+            let found = tried_out(&recorded.program, recorded, settings, least)?;
             let found = found.map(|(recorded, ns)| Best { recorded, ns });
             let found = found.filter(|found| best.as_ref().is_none_or(|best: &Best| best.ns > found.ns));
             if let Some(found) = found {
@@ -301,7 +305,7 @@ fn by_scheduler(
             }
             let Some(program) = point.schedule.program(task) else { continue };
             tries += 1;
-            match tried_out(&program, recorded, settings)? {
+            match tried_out(&program, recorded, settings, least)? {
                 Some((recorded, ns)) if ns < least => return Ok(Some(Best { recorded, ns })),
                 _ if (context.stop)() => return Ok(None),
                 _ => {}
@@ -328,7 +332,7 @@ fn by_moving(
     let mut target = settings.budget;
     for _ in 0..ROUNDS {
         let Ok(moved) = strategy.plan(task, target, context) else { break };
-        match tried_out(&moved.program, recorded, settings)? {
+        match tried_out(&moved.program, recorded, settings, least)? {
             Some((recorded, ns)) => return Ok((ns < least).then_some(Best { recorded, ns })),
             None if (context.stop)() => break,
             None => target = Bytes(moved.peak.0.min(target.0 - target.0 / 50)),
@@ -338,11 +342,12 @@ fn by_moving(
 }
 
 /// What the engine does when it follows `program`, and its ns in repetitions and in waiting for copies; `None` if it can't
-/// to the end.
+/// to the end, or repeats for more than `most` ns. What was found when the time for planning is over is still tried.
 fn tried_out(
     program: &Program,
     recorded: &Recorded,
     settings: &Settings,
+    most: u64,
 ) -> Result<Option<(Recorded, u64)>, Fault> {
     let graph = recorded.graph.clone();
     let addressed = alloc::by_name(&settings.allocator)
@@ -356,7 +361,11 @@ fn tried_out(
     } else {
         StepPlan::judge_unplaced(graph, settings, program.clone())?
     };
-    let settings = Settings { allowance: settings.allowance.share(IN_HAND), ..settings.clone() };
+    let bearable = recorded.trace.base().time.0.saturating_mul(MOST_REPEATED);
+    let most = most.min(bearable.max(recorded.repeated_ns().saturating_mul(2)));
+    let patience = settings.patience.min(Nanos(most));
+    let allowance = settings.allowance.share(IN_HAND).untimed();
+    let settings = Settings { allowance, patience, ..settings.clone() };
     let Some((ran, _)) = followed(&recorded.trace, settings.clone(), plan)? else { return Ok(None) };
     // Where the engine had to evict beyond the plan, what it did is another plan, which must do as well.
     let plan = ran.judged(&settings)?;
