@@ -151,6 +151,9 @@ pub(crate) struct Planner<'a> {
 /// Schedules that are nearly within the budget for which the placer may search, for each order.
 const SEARCHES: u32 = 3;
 
+/// Buffers of a program that moves values for which the placer may search from afar.
+const MOST_SEARCHED: usize = 2500;
+
 /// How often a scheduler that moves values is asked for less, where what it finds fragments.
 const ROUNDS: u32 = 8;
 
@@ -274,7 +277,7 @@ impl<'a> Planner<'a> {
     fn fit_in(&self, mean: Means, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let found = match mean {
             Means::Recompute(strategy) => self.recompute_in(strategy, order, budget),
-            Means::Moving(_, strategy) => self.moved_in(strategy, order, budget),
+            Means::Moving(moving, strategy) => self.moved_in((moving, strategy), order, budget),
         };
         found.map(|candidate| Candidate { by: Some(mean), ..candidate }).map_err(|missed| Missed {
             why: missed.why.map(|why| format!("`{}` did not do its work: {why}", mean.name())),
@@ -284,10 +287,15 @@ impl<'a> Planner<'a> {
 
     /// The fastest program that `strategy` finds for ops in `order` and that can be placed within `budget`: where what it
     /// finds fragments, it is asked for less.
-    fn moved_in(&self, strategy: &dyn Scheduler, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
+    fn moved_in(
+        &self,
+        (moving, strategy): (&Moving, &dyn Scheduler),
+        order: &[OpId],
+        budget: Bytes,
+    ) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
-        let (mut target, mut needed, mut searches) = (budget, None, 1);
+        let (mut target, mut needed, mut searches) = (budget, None, 2);
         for _ in 0..ROUNDS {
             let moved = match strategy.plan(&task, target, &context) {
                 Ok(moved) => moved,
@@ -295,7 +303,13 @@ impl<'a> Planner<'a> {
                     return Err(Missed { needed: needed.unwrap_or(missed.needed), why: missed.why });
                 }
             };
-            let Some((_, placed)) = self.place_near(&moved.program, budget, &mut searches) else { break };
+            // Values that come and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths,
+            // and what is wasted has to be moved as well, which is dear where nothing may run again.
+            let large = moving.recomputes || moved.program.buffers.len() > MOST_SEARCHED;
+            let part = if large { 100 } else { 8 };
+            let Some((_, placed)) = self.place_near(&moved.program, budget, part, &mut searches) else {
+                break;
+            };
             if placed.needs <= budget {
                 let time_bound = task.base_time().min(placed.time);
                 return Ok(Candidate { time_bound, ..placed });
@@ -317,7 +331,8 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
         let mut searches = SEARCHES;
-        let place = |program: &Program| self.place_near(program, budget, &mut searches);
+        // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
+        let place = |program: &Program| self.place_near(program, budget, 100, &mut searches);
         match schedule::fit(strategy, &task, budget, &context, place) {
             Ok(fit) => {
                 let time_bound = fit.bound.min(fit.placed.time);
@@ -327,12 +342,19 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// `program` placed without a search; or with one of the `searches` that are left, where it is nearly within `budget`.
-    fn place_near(&self, program: &Program, budget: Bytes, searches: &mut u32) -> Option<(Bytes, Candidate)> {
+    /// `program` placed without a search; or with one of the `searches` that are left, where it is above `budget` by no more
+    /// than one in `part` of it, or two where as much of it is not live.
+    fn place_near(
+        &self,
+        program: &Program,
+        budget: Bytes,
+        part: u64,
+        searches: &mut u32,
+    ) -> Option<(Bytes, Candidate)> {
         let quick = self.place_by(self.quick, program.clone(), budget).ok()?;
-        // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
-        let spare = quick.problem.lower_bound() + Bytes(budget.0 / 100) <= budget;
-        let close = quick.needs <= budget + Bytes(budget.0 / if spare { 50 } else { 100 });
+        let part = Bytes(budget.0 / part);
+        let spare = quick.problem.lower_bound() + part <= budget;
+        let close = quick.needs <= budget + if spare { part + part } else { part };
         if quick.needs <= budget || !close || *searches == 0 {
             return Some((quick.needs, quick));
         }

@@ -8,6 +8,7 @@
 mod fit;
 mod front;
 pub mod hybrid;
+mod layers;
 mod moved;
 pub mod offload;
 mod random;

@@ -46,7 +46,7 @@ impl Scheduler for Best {
         };
         let mut search = Search { task, link, budget, context, lowest: None };
         // Where the link keeps up, nothing has to run again.
-        let plain = search.moved(&RunList::plain(task)).map(|found| search.climb(found));
+        let plain = search.plain();
         let mut found: Vec<Found> = plain.into_iter().collect();
         if !search.is_best(&found) {
             let front = climb(task, Bytes::MAX, context);
@@ -107,6 +107,16 @@ impl<'a> Search<'a> {
         'a: 'r,
     {
         Chooser::new(self.task, runs, self.link, self.budget, self.context)
+    }
+
+    /// Every op once, with values moved until they fit.
+    fn plain(&mut self) -> Option<Found> {
+        let runs = RunList::plain(self.task);
+        let mut chooser = self.chooser(&runs)?;
+        let found = chooser.fastest();
+        self.lowest = chooser.lowest();
+        drop(chooser);
+        found.map(|(chosen, moved)| Found { runs, chosen, moved })
     }
 
     /// `runs` with values moved until they fit.

@@ -4,15 +4,20 @@
 //! transfers cost nothing as long as the link keeps up. A strategy turns a [`Task`] into a [`Moved`].
 
 mod best;
+mod capuchin;
+mod superneurons;
 
 pub use best::Best;
+pub use capuchin::Capuchin;
+pub use superneurons::SuperNeurons;
 
 // What all of the family stands on; strategies import it from here.
-use super::recompute::{again, climb};
+use super::layers::{Layer, turn};
+use super::recompute::{again, climb, rebuild};
 use super::state::Away;
-use super::task::signed;
-use super::transfers::Chooser;
+use super::task::{NONE, narrow, signed};
+use super::transfers::{Chooser, Gap, Gaps, Window, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
-pub const HYBRIDS: &[&dyn Scheduler] = &[&Best];
+pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];

@@ -25,17 +25,9 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
-        let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
-        let Some(link) = context.device.link else {
-            return Err(why("the device has no link to host memory"));
-        };
         let runs = RunList::plain(task);
-        let Some(mut chooser) = Chooser::new(task, &runs, link, budget, context) else {
-            return Err(why("the graph is no step that can run as it is"));
-        };
-        match chooser.best() {
-            Some((chosen, moved)) => Ok(chooser.climb(chosen, moved).1),
-            None => Err(Infeasible::new(task, budget, chooser.lowest())),
-        }
+        let mut chooser = Chooser::of(task, &runs, budget, context)?;
+        let found = chooser.fastest().map(|(_, moved)| moved);
+        chooser.found(found)
     }
 }

@@ -4,13 +4,44 @@
 //! What a transfer costs follows from the device's link to the host; what of that is hidden behind ops, and what is
 //! waited for, is for the clock to say.
 
+mod autoswap;
 mod best;
+mod dymem;
+mod flashneuron;
+mod g10;
+mod lru;
+mod sentinel;
+mod vdnn;
 
+pub use autoswap::AutoSwap;
 pub use best::Best;
+pub use dymem::Dymem;
+pub use flashneuron::FlashNeuron;
+pub use g10::G10;
+pub use lru::Lru;
+pub use sentinel::Sentinel;
+pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
-use super::transfers::Chooser;
-use super::{Infeasible, Moved, RunList, Scheduler, Task};
+use super::layers::turn;
+use super::transfers::{Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, standardise};
+use super::{Infeasible, Moved, RunList, Scheduler, Task, random};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
-pub const OFFLOADS: &[&dyn Scheduler] = &[&Best];
+pub const OFFLOADS: &[&dyn Scheduler] = &[
+    &Lru,
+    &Vdnn::ALL,
+    &Vdnn::CONV,
+    &Vdnn::DYN,
+    &Vdnn::PLUS_PLUS,
+    &Dymem,
+    &AutoSwap::DOA,
+    &AutoSwap::AOA,
+    &AutoSwap::WDOA,
+    &AutoSwap::SWDOA,
+    &AutoSwap::BO,
+    &Sentinel,
+    &FlashNeuron,
+    &G10,
+    &Best,
+];

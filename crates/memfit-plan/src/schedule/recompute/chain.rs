@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::rebuild::turn;
+use super::layers::turn;
 use super::search::Search;
 use super::task::{NONE, narrow, signed};
 use super::{Front, Infeasible, Recompute, RunList, Task};

@@ -10,7 +10,8 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::rebuild::{by_bytes, rebuild, segmented, turn};
+use super::layers::turn;
+use super::rebuild::{by_bytes, rebuild, segmented};
 use super::task::NONE;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
@@ -76,8 +77,8 @@ impl Recompute for ChenRecursive {
         for shift in [0usize, 1, 2, 3] {
             // Of what is made again, what lies 2^k steps back is remembered: the next to be asked for are those
             // right before, so half of the way is never walked twice.
-            let remembers = |place: usize, count: usize| {
-                let back = count - place;
+            let remembers = |place: usize, batch: &[u32]| {
+                let back = batch.len() - place;
                 back.is_power_of_two() || back <= (1 << (2 * shift))
             };
             let keeps = |value: u32| {

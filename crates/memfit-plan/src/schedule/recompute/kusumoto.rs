@@ -11,7 +11,8 @@
 
 use memfit_ir::{Bytes, Nanos};
 
-use super::rebuild::{rebuild, turn};
+use super::layers::turn;
+use super::rebuild::rebuild;
 use super::task::NONE;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};

@@ -28,12 +28,13 @@ pub(super) use climb::{again, all as climb};
 pub use dtr::Dtr;
 pub use interval::Interval;
 pub use kusumoto::Kusumoto;
+pub(super) use rebuild::rebuild;
 pub use sublinear::Sublinear;
 
 use memfit_ir::Bytes;
 
 // What all of the family stands on; strategies import it from here.
-use super::{Front, Infeasible, Instead, Point, RunList, Task, random, runs, state, task};
+use super::{Front, Infeasible, Instead, Point, RunList, Task, layers, random, runs, state, task};
 use crate::{Context, Info};
 
 /// Trades time for memory: ops run again so that their outputs need not be kept.

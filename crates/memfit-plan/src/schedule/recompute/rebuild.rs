@@ -1,29 +1,18 @@
 //! From "keep these, drop those" to a schedule: what was dropped is made again when it is read.
 
+use super::layers::turn;
 use super::task::NONE;
 use super::{RunList, Task};
 
-/// The node at which forward turns to backward: the first of that phase, or where the plain schedule holds
-/// most.
-pub(super) fn turn(task: &Task<'_>) -> usize {
-    let backward = |op: &memfit_ir::OpId| task.graph.op(*op).phase != memfit_ir::Phase::Forward;
-    if let Some(first) = task.order.iter().position(backward) {
-        return first;
-    }
-    let profile = RunList::plain(task).profile(task).unwrap_or_default();
-    let most = profile.iter().copied().max();
-    profile.iter().position(|&bytes| Some(bytes) == most).map_or(0, |at| at + 1)
-}
-
 /// Runs every node in order. A value that `keeps` refuses is forgotten at `turn`, and made again, with all it
 /// needs, when a node reads it after that. What is made again is remembered up to its last use, or, where
-/// `remembers(place, count)` refuses the one at that place of a batch of so many, up to the end of the node
+/// `remembers(place, batch)` refuses the one at that place of the nodes that run again together, up to the end of the node
 /// it was made for.
-pub(super) fn rebuild(
+pub(in crate::schedule) fn rebuild(
     task: &Task<'_>,
     turn: usize,
     keeps: impl Fn(u32) -> bool,
-    remembers: impl Fn(usize, usize) -> bool,
+    remembers: impl Fn(usize, &[u32]) -> bool,
 ) -> RunList {
     let mut runs = Vec::new();
     let mut here = vec![false; task.size.len()];
@@ -49,7 +38,7 @@ pub(super) fn rebuild(
         }
         mutate(task, node, true, &mut here, &mut mutated);
         for (place, &producer) in batch.iter().enumerate() {
-            if !remembers(place, batch.len()) {
+            if !remembers(place, &batch) {
                 for &value in task.writes_of(producer, false) {
                     here[value as usize] = false;
                 }

@@ -9,8 +9,9 @@
 
 use memfit_ir::{Bytes, Nanos};
 
+use super::layers::turn;
 use super::random::Random;
-use super::rebuild::{segmented, turn};
+use super::rebuild::segmented;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 

@@ -5,13 +5,15 @@
 //! Systems", arXiv:1903.06631). Each choice is lowered to a program, with waits, and timed by the clock: what a score
 //! thinks of time is an opinion, the clock's word counts. Time O(gaps × (gaps + runs)) for a choice.
 
+use std::cmp::Reverse;
+
 use memfit_ir::{Bytes, Link, Nanos, Tier};
 use memfit_sim::simulate;
 
-use super::gaps::{Gap, Gaps};
+use super::gaps::{Gap, Gaps, Pressure};
 use super::random::Random;
-use super::windows::{live_without, program, windows};
-use super::{Away, Moved, RunList, Task, narrow, signed};
+use super::windows::{Window, live_without, program, windows};
+use super::{Away, Infeasible, Moved, RunList, Task, narrow, signed};
 use crate::Context;
 use crate::liveness::Profile;
 
@@ -40,7 +42,7 @@ const WORK: usize = 2_000_000;
 const BATCH: usize = 400;
 
 /// Chooses among the gaps of a run list of a task.
-pub(in super::super) struct Chooser<'a> {
+pub(in crate::schedule) struct Chooser<'a> {
     task: &'a Task<'a>,
     runs: &'a RunList,
     step: Gaps,
@@ -54,7 +56,7 @@ pub(in super::super) struct Chooser<'a> {
 
 impl<'a> Chooser<'a> {
     /// `None` if `runs` is no schedule of `task`. Copies go over `link`, to the host memory of the context's device.
-    pub(in super::super) fn new(
+    pub(in crate::schedule) fn new(
         task: &'a Task<'a>,
         runs: &'a RunList,
         link: Link,
@@ -66,13 +68,39 @@ impl<'a> Chooser<'a> {
         Some(Chooser { task, runs, step, context, budget, base, lowest: None })
     }
 
+    /// As [`Chooser::new`], over the link of the context's device.
+    ///
+    /// # Errors
+    ///
+    /// [`Infeasible`] if there is no link, or `runs` is no schedule of `task`.
+    pub(in crate::schedule) fn of(
+        task: &'a Task<'a>,
+        runs: &'a RunList,
+        budget: Bytes,
+        context: &'a Context<'a>,
+    ) -> Result<Self, Infeasible> {
+        let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
+        let link = context.device.link.ok_or_else(|| why("the device has no link to host memory"))?;
+        let chooser = Chooser::new(task, runs, link, budget, context);
+        chooser.ok_or_else(|| why("the graph is no step that can run as it is"))
+    }
+
+    /// `moved`, or that nothing was found that fits.
+    ///
+    /// # Errors
+    ///
+    /// [`Infeasible`] if nothing was.
+    pub(in crate::schedule) fn found(&self, moved: Option<Moved>) -> Result<Moved, Infeasible> {
+        moved.ok_or_else(|| Infeasible::new(self.task, self.budget, self.lowest))
+    }
+
     /// The least live bytes that a choice came to which was too large.
-    pub(in super::super) fn lowest(&self) -> Option<Bytes> {
+    pub(in crate::schedule) fn lowest(&self) -> Option<Bytes> {
         self.lowest
     }
 
     /// The fastest that fits by any score, and what was chosen for it.
-    pub(in super::super) fn best(&mut self) -> Option<(Vec<usize>, Moved)> {
+    pub(in crate::schedule) fn best(&mut self) -> Option<(Vec<usize>, Moved)> {
         let mut best: Option<(Vec<usize>, Moved)> = None;
         for score in SCORES {
             let Some(chosen) = self.choose(score) else { continue };
@@ -84,8 +112,82 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    fn limit(&self) -> i64 {
+    /// The fastest that fits by any score and by any weighting of scores, changed as long as that makes it faster.
+    pub(in crate::schedule) fn fastest(&mut self) -> Option<(Vec<usize>, Moved)> {
+        let best = self.best();
+        if best.as_ref().is_some_and(|(_, best)| best.time <= self.base) {
+            return best;
+        }
+        let climbed = best.map(|(chosen, moved)| self.climb(chosen, moved));
+        let weighed = self.weighed(self.context.seed);
+        [climbed, weighed].into_iter().flatten().min_by_key(|(_, moved)| moved.time)
+    }
+
+    /// The most that may be live.
+    pub(in crate::schedule) fn limit(&self) -> i64 {
         signed(self.budget)
+    }
+
+    /// Ns of all runs, if nothing is waited for.
+    pub(super) fn base(&self) -> Nanos {
+        self.base
+    }
+
+    /// Whether the search is to stop.
+    pub(super) fn is_over(&self) -> bool {
+        (self.context.stop)()
+    }
+
+    /// The step in which gaps are chosen.
+    pub(in crate::schedule) fn step(&self) -> &Gaps {
+        &self.step
+    }
+
+    /// Takes gaps one by one until all live bytes fit: of those in which the value is away during the run that holds most, the
+    /// one for which `rate(its index, it, what is above the limit by then)` is highest. `None` if those run out to which `rate` gives a
+    /// number, or host memory does.
+    pub(in crate::schedule) fn greedy(
+        &self,
+        rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
+    ) -> Option<Vec<usize>> {
+        self.completed(Vec::new(), rate)
+    }
+
+    /// As [`Chooser::greedy`], with some chosen already.
+    pub(super) fn completed(
+        &self,
+        mut chosen: Vec<usize>,
+        rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
+    ) -> Option<Vec<usize>> {
+        let mut live = live_without(&self.step, &chosen);
+        let mut copies = vec![0u64; live.len() + 1];
+        let mut left: Vec<usize> = (0..self.step.gaps.len()).collect();
+        for &at in &chosen {
+            self.fits_host(&mut copies, &self.step.gaps[at]);
+        }
+        left.retain(|at| !chosen.contains(at));
+        while let Some((highest, most)) = Gaps::highest(&live) {
+            if most <= self.limit() {
+                return Some(chosen);
+            }
+            if (self.context.stop)() {
+                return None;
+            }
+            let pressure = Pressure::of(&self.step, &live, self.limit());
+            let covers = |at: usize| self.step.gaps[at].away(live.len()).contains(&highest);
+            let rated = left.iter().enumerate().filter(|&(_, &at)| covers(at)).filter_map(|(place, &at)| {
+                Some((rate(at, &self.step.gaps[at], &pressure)?, Reverse(at), place))
+            });
+            let (_, Reverse(at), place) =
+                rated.max_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)))?;
+            left.remove(place);
+            let gap = &self.step.gaps[at];
+            if self.fits_host(&mut copies, gap) {
+                change(&mut live, gap, -gap.size);
+                chosen.push(at);
+            }
+        }
+        None
     }
 
     /// Gaps with which all live bytes fit, chosen by `score`; what turns out not to be needed is left out.
@@ -128,16 +230,27 @@ impl<'a> Chooser<'a> {
             }
             left.retain(|&at| !is_chosen[at]);
         }
-        // The last to be chosen were chosen with most known.
-        for &at in &chosen {
-            let gap = &gaps[at];
-            if live[gap.away(live.len())].iter().all(|&live| live + gap.size <= limit) {
+        Some(self.trimmed(chosen, live))
+    }
+
+    /// `chosen` without what turns out not to be needed: the last to be chosen were chosen with most known.
+    pub(super) fn needed(&self, chosen: Vec<usize>) -> Vec<usize> {
+        let live = live_without(&self.step, &chosen);
+        self.trimmed(chosen, live)
+    }
+
+    /// `live`: what is live with `chosen` away.
+    fn trimmed(&self, mut chosen: Vec<usize>, mut live: Vec<i64>) -> Vec<usize> {
+        let limit = self.limit();
+        chosen.retain(|&at| {
+            let gap = &self.step.gaps[at];
+            let needed = live[gap.away(live.len())].iter().any(|&live| live + gap.size > limit);
+            if !needed {
                 change(&mut live, gap, gap.size);
-                is_chosen[at] = false;
             }
-        }
-        chosen.retain(|&at| is_chosen[at]);
-        Some(chosen)
+            needed
+        });
+        chosen
     }
 
     /// Counts the copy of `gap`, if there is room for it.
@@ -153,7 +266,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// When the values of `chosen` are away, told by first runs, which stay where others come and go.
-    pub(in super::super) fn away(&self, chosen: &[usize]) -> Vec<Away> {
+    pub(in crate::schedule) fn away(&self, chosen: &[usize]) -> Vec<Away> {
         let firsts: Vec<Option<u32>> =
             self.runs.each(self.task).map(|(node, first)| first.then_some(node)).collect();
         let away = windows(&self.step, chosen, self.limit()).into_iter().filter_map(|window| {
@@ -167,7 +280,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// The gaps in which the values of `away` can be away as it says.
-    pub(in super::super) fn gaps_of(&self, away: &[Away]) -> Vec<usize> {
+    pub(in crate::schedule) fn gaps_of(&self, away: &[Away]) -> Vec<usize> {
         let mut position = vec![0; self.task.nodes()];
         for (at, (node, first)) in self.runs.each(self.task).enumerate() {
             if first {
@@ -185,9 +298,15 @@ impl<'a> Chooser<'a> {
         gaps.filter(|(_, gap)| covers(gap)).map(|(at, _)| at).collect()
     }
 
-    /// The step with the values of `chosen` moved, if it fits and is a step at all.
-    pub(in super::super) fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
-        let program = program(self.task, (self.runs, &self.step), chosen, self.limit())?;
+    /// The step with the values of `chosen` moved, if it fits and is a step at all: copies are made while there is room for
+    /// what they are of, and what is away comes back as early as there is room.
+    pub(in crate::schedule) fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
+        self.run_at(&windows(&self.step, chosen, self.limit()))
+    }
+
+    /// The step with what `windows` say away as they say, if it fits and is a step at all.
+    pub(in crate::schedule) fn run_at(&mut self, windows: &[Window]) -> Option<Moved> {
+        let program = program(self.task, self.runs, windows)?;
         let device = self.context.device;
         let peak = Profile::of(&program, device.align).peak().0;
         let timeline = simulate(self.task.graph, &program, None, device);
@@ -199,7 +318,11 @@ impl<'a> Chooser<'a> {
     }
 
     /// Adds, takes away and exchanges gaps as long as that makes the step faster.
-    pub(in super::super) fn climb(&mut self, mut chosen: Vec<usize>, mut best: Moved) -> (Vec<usize>, Moved) {
+    pub(in crate::schedule) fn climb(
+        &mut self,
+        mut chosen: Vec<usize>,
+        mut best: Moved,
+    ) -> (Vec<usize>, Moved) {
         let gaps = self.step.gaps.len();
         let mut random = Random::new(self.context.seed);
         let tries =

@@ -6,34 +6,90 @@ use super::{RunList, Task, narrow, signed};
 
 /// Between two uses of a value that follow each other, with at least one run in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Gap {
-    pub(super) value: u32,
+pub(in crate::schedule) struct Gap {
+    pub(in crate::schedule) value: u32,
     /// Bytes that are free meanwhile.
-    pub(super) size: i64,
+    pub(in crate::schedule) size: i64,
     /// The run that uses it last before, and the one that uses it next; one beyond all runs for the end of the step.
-    pub(super) from: usize,
-    pub(super) to: usize,
+    pub(in crate::schedule) from: usize,
+    pub(in crate::schedule) to: usize,
+    /// Whether the run before makes it, so that it can't be copied beside that run.
+    pub(in crate::schedule) made: bool,
     /// Ns that its transfers take: out, and back.
-    pub(super) out: u64,
-    pub(super) back: u64,
+    pub(in crate::schedule) out: u64,
+    pub(in crate::schedule) back: u64,
 }
 
 impl Gap {
     /// The runs, of so many, in which the value is away.
-    pub(super) fn away(&self, runs: usize) -> std::ops::Range<usize> {
+    pub(in crate::schedule) fn away(&self, runs: usize) -> std::ops::Range<usize> {
         self.from + 1..self.to.min(runs)
+    }
+
+    /// Whether it is used last before `turn`, where forward turns to backward, and next after that.
+    pub(in crate::schedule) fn crosses(&self, turn: usize) -> bool {
+        self.from < turn && self.to >= turn
+    }
+
+    /// Ns that are left of it beside both transfers; below 0 if they take longer.
+    pub(in crate::schedule) fn slack(&self, step: &Gaps) -> f64 {
+        let time = step.begins[self.to] - step.begins[self.from + 1];
+        time as f64 - self.out as f64 - self.back as f64
+    }
+}
+
+impl Gaps {
+    /// The first run that holds the most, and what it holds.
+    pub(in crate::schedule) fn highest(live: &[i64]) -> Option<(usize, i64)> {
+        live.iter().copied().enumerate().max_by_key(|&(at, live)| (live, std::cmp::Reverse(at)))
     }
 }
 
 /// A run list as those who move values see it.
-pub(super) struct Gaps {
+pub(in crate::schedule) struct Gaps {
     /// By run: live bytes meanwhile, if all is kept that is used again before it is made again.
-    pub(super) live: Vec<i64>,
+    pub(in crate::schedule) live: Vec<i64>,
     /// By run: when it begins, if nothing is waited for; and at the end when all is done.
-    pub(super) begins: Vec<u64>,
-    pub(super) gaps: Vec<Gap>,
+    pub(in crate::schedule) begins: Vec<u64>,
+    pub(in crate::schedule) gaps: Vec<Gap>,
     /// Whether ops go on while transfers are under way.
-    pub(super) asynchronous: bool,
+    pub(in crate::schedule) asynchronous: bool,
+}
+
+/// How far and how long live bytes are above a limit, summed up so that any part of the step is looked up at once.
+pub(in crate::schedule) struct Pressure {
+    /// Before each run and at the end: ns above the limit, and bytes above it times ns.
+    sums: Vec<(f64, f64)>,
+}
+
+impl Pressure {
+    pub(in crate::schedule) fn of(step: &Gaps, live: &[i64], limit: i64) -> Pressure {
+        let mut sums = Vec::with_capacity(live.len() + 1);
+        let (mut time, mut area) = (0.0, 0.0);
+        sums.push((time, area));
+        for (run, &live) in live.iter().enumerate().take(step.live.len()) {
+            if live > limit {
+                let ns = (step.begins[run + 1] - step.begins[run]).max(1) as f64;
+                time += ns;
+                area += (live - limit) as f64 * ns;
+            }
+            sums.push((time, area));
+        }
+        Pressure { sums }
+    }
+
+    /// Bytes above the limit times ns, while the value of `gap` is away.
+    pub(in crate::schedule) fn area(&self, gap: &Gap) -> f64 {
+        let away = gap.away(self.sums.len() - 1);
+        self.sums[away.end].1 - self.sums[away.start].1
+    }
+
+    /// What of that its absence takes off: no more than its size at a time.
+    pub(in crate::schedule) fn relief(&self, gap: &Gap) -> f64 {
+        let away = gap.away(self.sums.len() - 1);
+        let time = self.sums[away.end].0 - self.sums[away.start].0;
+        self.area(gap).min(time * gap.size as f64)
+    }
 }
 
 /// What is smaller is not worth a transfer.
@@ -60,20 +116,20 @@ fn gaps(task: &Task<'_>, runs: &RunList, link: Link) -> Vec<Gap> {
     let may_move: Vec<bool> =
         task.size.iter().enumerate().map(|(at, &size)| size >= LEAST && task.may_move(at)).collect();
     let mut gaps = Vec::new();
-    // By value: the run that used it last.
-    let mut used: Vec<Option<usize>> = vec![None; task.size.len()];
-    let gap = |value: u32, from: Option<usize>, to: usize| {
-        let from = from.filter(|&from| to > from + 1)?;
+    // By value: the run that used it last, and whether that made it.
+    let mut used: Vec<Option<(usize, bool)>> = vec![None; task.size.len()];
+    let gap = |value: u32, from: Option<(usize, bool)>, to: usize| {
+        let (from, made) = from.filter(|&(from, _)| to > from + 1)?;
         let exact = task.graph.value(ValueId(value)).size;
         let (out, back) = (link.out_time(exact).0, link.in_time(exact).0);
-        Some(Gap { value, size: task.size[value as usize], from, to, out, back })
+        Some(Gap { value, size: task.size[value as usize], from, to, made, out, back })
     };
     for (at, (node, first)) in runs.each(task).enumerate() {
         for &value in task.reads_of(node, first).iter().filter(|&&value| may_move[value as usize]) {
-            gaps.extend(gap(value, used[value as usize].replace(at), at));
+            gaps.extend(gap(value, used[value as usize].replace((at, false)), at));
         }
         for &value in task.writes_of(node, first) {
-            used[value as usize] = Some(at);
+            used[value as usize] = Some((at, true));
         }
     }
     for value in (0..used.len()).filter(|&value| may_move[value] && task.live_out[value]) {

@@ -2,10 +2,14 @@
 
 mod choose;
 mod gaps;
+mod weigh;
 mod windows;
 
 pub(super) use choose::Chooser;
+pub(super) use gaps::{Gap, Gaps, Pressure};
+pub(super) use weigh::standardise;
+pub(super) use windows::{Window, leave_when_copied, on_demand};
 
 use super::state::Away;
 use super::task::{narrow, signed};
-use super::{Moved, RunList, Task, random};
+use super::{Infeasible, Moved, RunList, Task, random};

@@ -1,6 +1,8 @@
 //! From chosen gaps to a program: each value is kept as long as there is room while its copy is made, and comes back as
 //! early as there is room, so that as much of the transfers as may be is hidden behind ops.
 
+use std::collections::BTreeMap;
+
 use memfit_ir::{Action, Form, Program, Schedule, Tier, ValueId};
 
 use super::gaps::{Gap, Gaps};
@@ -9,12 +11,65 @@ use super::{RunList, Task};
 /// How a form of a value waits.
 const HOST: Form = Form::Tier(Tier::Host);
 
-/// A gap in which its value is away: from after run `gone`, before which it is copied, until before run `back`.
+/// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    pub(super) gap: Gap,
-    pub(super) gone: usize,
-    pub(super) back: usize,
+pub(in crate::schedule) struct Window {
+    pub(in crate::schedule) gap: Gap,
+    /// The run before which its copy is begun.
+    pub(in crate::schedule) store: usize,
+    /// The last run during which it is still there, in `gap.from..gap.to`.
+    pub(in crate::schedule) gone: usize,
+    /// The run before which it is fetched, more than one beyond `gone`, and `gap.to` at most.
+    pub(in crate::schedule) back: usize,
+}
+
+impl Window {
+    /// From right after the use before `gap` until right before the one after it.
+    pub(in crate::schedule) fn whole(gap: Gap) -> Window {
+        Window { gap, store: gap.from + 1, gone: gap.from, back: gap.to }
+    }
+
+    /// Copied beside the run that uses it last before `gap`; where that run makes it, beside the one after it, if there is
+    /// time. Away until right before its next use.
+    pub(in crate::schedule) fn beside(gap: Gap) -> Window {
+        match gap.made {
+            false => Window { store: gap.from, ..Window::whole(gap) },
+            true => Window { gone: (gap.from + 1).min(gap.to - 2), ..Window::whole(gap) },
+        }
+    }
+}
+
+/// Keeps the value of each of `windows`, in the order in which they begin, until its copy is there, whatever room there is.
+pub(in crate::schedule) fn leave_when_copied(step: &Gaps, windows: &mut [Window]) {
+    let mut live = vec![0; step.live.len() + 1];
+    leave_late(step, windows, &mut live, i64::MAX);
+}
+
+/// What is evicted, and when, if a value goes only where room is needed for a run: of those that the run does not use, the one
+/// for which `rank` is least, if it has one. It comes back for its next use. `None` if nothing is left to go.
+pub(in crate::schedule) fn on_demand<K: Ord>(
+    step: &Gaps,
+    limit: i64,
+    rank: impl Fn(&Gap) -> Option<K>,
+) -> Option<Vec<Window>> {
+    let mut live = step.live.clone();
+    let mut windows = Vec::new();
+    let mut gaps = step.gaps.iter().enumerate().peekable();
+    // Those whose value is there, and which the run does not use.
+    let mut idle = BTreeMap::new();
+    for run in 0..live.len() {
+        while let Some((at, gap)) = gaps.next_if(|(_, gap)| gap.from < run) {
+            idle.extend(rank(gap).map(|rank| ((rank, at), *gap)));
+        }
+        while live[run] > limit {
+            let (_, gap) = idle.pop_first()?;
+            if gap.to > run {
+                live[run..gap.to.min(step.live.len())].iter_mut().for_each(|live| *live -= gap.size);
+                windows.push(Window { gap, store: run, gone: run - 1, back: gap.to });
+            }
+        }
+    }
+    Some(windows)
 }
 
 /// Live bytes by run with the values of `chosen` away for as long as they are not used.
@@ -35,23 +90,15 @@ pub(super) fn live_without(step: &Gaps, chosen: &[usize]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs` in which the values of the gaps `chosen` are away, where live bytes stay within `budget`.
-pub(super) fn program(
-    task: &Task<'_>,
-    (runs, step): (&RunList, &Gaps),
-    chosen: &[usize],
-    budget: i64,
-) -> Option<Program> {
-    actions(task, runs, &windows(step, chosen, budget)).program(task.graph, task.in_place).ok()
+/// The program of `runs` in which the values of `windows` are away.
+pub(super) fn program(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Option<Program> {
+    actions(task, runs, windows).program(task.graph, task.in_place).ok()
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
 pub(super) fn windows(step: &Gaps, chosen: &[usize], budget: i64) -> Vec<Window> {
     let mut live = live_without(step, chosen);
-    let mut windows: Vec<Window> = chosen
-        .iter()
-        .map(|&at| Window { gap: step.gaps[at], gone: step.gaps[at].from, back: step.gaps[at].to })
-        .collect();
+    let mut windows: Vec<Window> = chosen.iter().map(|&at| Window::whole(step.gaps[at])).collect();
     windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
     // Where ops wait for transfers anyway, nothing is hidden behind them.
     if step.asynchronous {
@@ -106,8 +153,9 @@ fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
     let mut releases = stores.clone();
     let mut loads = stores.clone();
     for (at, window) in windows.iter().enumerate() {
-        stores[window.gap.from + 1].push(at);
-        if window.gone > window.gap.from {
+        stores[window.store].push(at);
+        // A stay ends with its last use, which the store is, if it is not before the run that is.
+        if window.gone >= window.store {
             releases[window.gone + 1].push(at);
         }
         loads[window.back].push(at);

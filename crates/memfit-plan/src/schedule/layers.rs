@@ -1,0 +1,69 @@
+//! What strategies ask that think of a step as the layers of a network, forward and backward.
+
+use memfit_ir::{OpId, Phase};
+
+use super::{RunList, Task};
+
+/// The node at which forward turns to backward: the first of that phase, or where the plain schedule holds
+/// most.
+pub(super) fn turn(task: &Task<'_>) -> usize {
+    let backward = |op: &OpId| task.graph.op(*op).phase != Phase::Forward;
+    if let Some(first) = task.order.iter().position(backward) {
+        return first;
+    }
+    let profile = RunList::plain(task).profile(task).unwrap_or_default();
+    let most = profile.iter().copied().max();
+    profile.iter().position(|&bytes| Some(bytes) == most).map_or(0, |at| at + 1)
+}
+
+/// What systems for convolutional networks tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layer {
+    /// A convolution.
+    Convolution,
+    /// A product of matrices, attention included.
+    Product,
+    /// All else: cheap to compute for the bytes it makes.
+    Cheap,
+}
+
+/// Which layer an op of this kind is, in the names that PyTorch, ONNX and Burn use.
+pub(super) fn layer(kind: &str) -> Layer {
+    let kind = kind.to_ascii_lowercase();
+    let has = |names: &[&str]| names.iter().any(|name| kind.contains(name));
+    if has(&["conv"]) && !has(&["convert"]) {
+        Layer::Convolution
+    } else if has(&["mm", "matmul", "linear", "gemm", "attention", "lstm", "gru", "rnn"]) {
+        Layer::Product
+    } else {
+        Layer::Cheap
+    }
+}
+
+impl Task<'_> {
+    /// Which layer `node` is.
+    pub(super) fn layer(&self, node: u32) -> Layer {
+        layer(self.graph.op(self.order[node as usize]).kind)
+    }
+
+    /// Whether a convolution before `turn` reads `value`.
+    pub(super) fn is_map_of_convolution(&self, value: u32, turn: usize) -> bool {
+        let mut readers = self.readers.row(value as usize).iter();
+        readers.any(|&reader| (reader as usize) < turn && self.layer(reader) == Layer::Convolution)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_known_by_the_names_of_the_frameworks() {
+        let kinds =
+            ["aten.convolution.default", "Conv", "conv2d", "aten.mm.default", "MatMul", "aten.relu.default"];
+        let found: Vec<Layer> = kinds.iter().map(|kind| layer(kind)).collect();
+        use Layer::{Cheap, Convolution, Product};
+        assert_eq!(found, [Convolution, Convolution, Convolution, Product, Product, Cheap]);
+        assert_eq!(layer("prims.convert_element_type.default"), Cheap);
+    }
+}
