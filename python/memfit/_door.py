@@ -43,6 +43,7 @@ def plan(
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
     host_budget: Size | None = None,
+    disk_budget: Size | None = None,
     replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
@@ -59,6 +60,7 @@ def plan(
     TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several;
     `"budget:live"` bounds live bytes instead of the arena. `host_budget` bytes of host memory may hold values
     that leave the device between two uses, where that is faster than to compute them again; 0 for none.
+    `disk_budget` bytes of the disk, likewise, if the device has one.
     `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
     gives the same plan.
 
@@ -71,6 +73,7 @@ def plan(
         strategy=strategy,
         recompute=recompute,
         host_budget=host_budget,
+        disk_budget=disk_budget,
         replay_random=replay_random,
         lanes=lanes,
         allow_serialize=allow_serialize,
@@ -162,6 +165,7 @@ def compare(
     device: str | os.PathLike[str] = "A100-80",
     recompute: bool = True,
     host_budget: Size | None = None,
+    disk_budget: Size | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
@@ -172,6 +176,7 @@ def compare(
         device=device,
         recompute=recompute,
         host_budget=host_budget,
+        disk_budget=disk_budget,
         seed=seed,
         time_limit=time_limit,
     )
@@ -186,6 +191,7 @@ def sweep(
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
     host_budget: Size | None = None,
+    disk_budget: Size | None = None,
     seed: int = 0,
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
@@ -198,6 +204,7 @@ def sweep(
         strategy=strategy,
         recompute=recompute,
         host_budget=host_budget,
+        disk_budget=disk_budget,
         seed=seed,
         time_limit=time_limit,
     )
@@ -255,6 +262,7 @@ def _means(
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
     host_budget: Size | None = None,
+    disk_budget: Size | None = None,
     replay_random: bool | None = None,
     lanes: int = 1,
     allow_serialize: bool = False,
@@ -272,6 +280,7 @@ def _means(
         "strategy": [strategy] if isinstance(strategy, str) else list(strategy),
         "recompute": recompute,
         "host_budget": _size(host_budget),
+        "disk_budget": _size(disk_budget),
         "replay_random": replay_random,
         "lanes": lanes,
         "allow_serialize": allow_serialize,

@@ -19,6 +19,7 @@ class Means(TypedDict):
     strategy: list[str]
     recompute: bool
     host_budget: str | None
+    disk_budget: str | None
     replay_random: bool | None
     lanes: int
     allow_serialize: bool

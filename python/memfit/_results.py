@@ -54,8 +54,9 @@ class Plan(Result):
     recompute_ns: int
     time_bound_ns: int
     offload_bytes: int
-    """Bytes that are carried to host memory, each time they are."""
+    """Bytes that are carried to host memory or the disk, each time they are."""
     host_peak_bytes: int
+    disk_peak_bytes: int
     stall_ns: int
     """Part of the step time in which the device waits for transfers."""
     lanes: int
@@ -92,6 +93,7 @@ class Check(Result):
     budget_bytes: int
     peak_bytes: int
     host_peak_bytes: int
+    disk_peak_bytes: int
     verified: bool
 
 

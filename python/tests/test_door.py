@@ -186,3 +186,14 @@ def test_values_move_to_host_memory_where_that_may_be():
     with pytest.raises(memfit.BudgetError):
         memfit.plan(RESNET, budget="floor+40%", strategy="offload:best", host_budget="1MiB")
     assert memfit.plan(RESNET, budget="floor+40%", host_budget=0).file == alone.file
+
+
+def test_values_move_to_the_disk_where_there_is_one():
+    there = {"device": "g10-a100", "budget": "floor+40%", "strategy": "offload:g10"}
+    alone = memfit.plan(RESNET, disk_budget="64GiB", host_budget="256MiB", **there)
+    assert 0 < alone.host_peak_bytes <= 256 << 20 and alone.disk_peak_bytes > 0
+    assert memfit.check(alone, RESNET).disk_peak_bytes == alone.disk_peak_bytes
+    with pytest.raises(memfit.BudgetError):
+        memfit.plan(RESNET, disk_budget=0, host_budget="256MiB", **there)
+    with pytest.raises(memfit.UsageError, match="no disk"):
+        memfit.plan(RESNET, budget="floor+40%", disk_budget="64GiB")

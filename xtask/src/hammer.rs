@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memfit_ir::{Bytes, Device, Graph, InPlace, Limits, Link, Nanos, OpId, Plan, Program, Tier};
+use memfit_ir::{Bytes, Device, Graph, InPlace, Limits, Link, Nanos, OpId, Plan, Program, Store, Tier};
 use memfit_plan::Context;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
@@ -328,7 +328,9 @@ fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
         asynchronous: rng.chance(70),
     };
     let host_memory = Bytes([1 << 30, 64 << 10][rng.below(2)]);
-    let device = Device { link: Some(link), host_memory, ..device() };
+    let slow = Link { out_bandwidth: bandwidth / 5.0, in_bandwidth: bandwidth / 5.0, ..link };
+    let disk = rng.chance(30).then_some(Store { capacity: Bytes(1 << 20), link: slow });
+    let device = Device { link: Some(link), host_memory, disk, ..device() };
     let context = Context { seed, ..Context::new(&device) };
     let order: Vec<OpId> = graph.op_ids().collect();
     let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };

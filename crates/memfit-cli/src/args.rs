@@ -91,8 +91,12 @@ pub(crate) struct MeansArgs {
     /// and `hybrid:NAME`: what the device file says]
     #[arg(long, value_name = "SIZE")]
     pub(crate) host_budget: Option<Bytes>,
+    /// Move values to this much of the device's disk too [default with `offload:NAME` and `hybrid:NAME`: what the device file
+    /// says]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk_budget: Option<Bytes>,
     /// Move nothing, whatever else is said
-    #[arg(long, conflicts_with = "host_budget")]
+    #[arg(long, conflicts_with_all = ["host_budget", "disk_budget"])]
     pub(crate) no_offload: bool,
     /// Random ops may run again: the host replays the state of their generator [default: as the graph says]
     #[arg(long, conflicts_with = "no_replay_random")]

@@ -99,7 +99,8 @@ fn the_presets_are_those_the_manual_lists() {
         names,
         [
             "K40", "K80", "TitanX", "P100", "P40", "1080Ti", "2080Ti", "V100-16", "V100-32", "V100S", "T4",
-            "A100-40", "A100-80", "A10", "3060", "3090", "L4", "4090", "H100", "H200", "5090", "CPU"
+            "A100-40", "A100-80", "g10-a100", "A10", "3060", "3090", "L4", "4090", "H100", "H200", "5090",
+            "CPU"
         ]
     );
     let manual = include_str!("../../../docs/devices.md");
@@ -124,7 +125,11 @@ fn the_presets_are_those_the_manual_lists() {
                 _ => format!("{out}, {inward} GB/s"),
             }
         });
-        assert_eq!(cells[6], link, "{}", device.name);
+        let disk = device.disk.map_or(String::new(), |disk| {
+            assert_eq!(disk.link.out_bandwidth, disk.link.in_bandwidth, "{}", device.name);
+            format!("; SSD {} GB/s", disk.link.out_bandwidth / 1e9)
+        });
+        assert_eq!(cells[6], link + &disk, "{}", device.name);
         assert_eq!(preset_of(&device.name.to_lowercase()), Some(device.name.clone()));
     }
     assert_eq!(preset_of("a100 80").as_deref(), Some("A100-80"));

@@ -1,7 +1,7 @@
 //! Offloading and hybrids on random graphs: within both budgets, right on real bytes, as fast as the clock says.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
-use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, Tier};
+use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, Store, Tier};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{Problem, by_name};
@@ -63,7 +63,8 @@ fn planned(
     let placement = by_name("dive").unwrap().place(&problem, &context).unwrap();
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program: moved.program, layout };
-    let limits = Limits { host: device.host_memory, ..Limits::arena(placement.height, device.align) };
+    let Limits { host, disk, .. } = device.limits();
+    let limits = Limits { host, disk, ..Limits::arena(placement.height, device.align) };
     let verified =
         verify(graph, &limits, plan.clone()).unwrap_or_else(|rejected| panic!("{what}: {rejected}"));
     assert!(verified.tier_peak(Tier::Host) <= device.host_memory, "{what}");
@@ -119,12 +120,19 @@ fn hybrids_are_not_slower_than_either_alone() {
 
 #[test]
 fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
-    let (mut found, mut tight, mut stores, mut hidden) = (0, 0, 0, 0);
-    for seed in 0..100 {
+    let (mut found, mut tight, mut stores, mut hidden, mut on_disk) = (0, 0, 0, 0, 0);
+    for seed in 0..60 {
         let graph = graph(seed);
         let order: Vec<OpId> = graph.op_ids().collect();
-        for (part, host) in [(90, 1 << 30), (60, 1 << 30), (30, 1 << 30), (0, 1 << 30), (60, 40 * KIB)] {
-            let device = linked(Bytes(host));
+        let memories = [(90, 1 << 30, 0), (60, 1 << 30, 0), (30, 1 << 30, 0), (0, 1 << 30, 0)];
+        let small = [(60, 40 * KIB, 0), (60, 40 * KIB, 1 << 30), (30, 20 * KIB, 1 << 30), (60, 0, 1 << 30)];
+        for (part, host, capacity) in memories.into_iter().chain(small) {
+            let mut device = linked(Bytes(host));
+            if capacity > 0 {
+                let link = Link { out_bandwidth: 8e8, in_bandwidth: 9e8, ..device.link.unwrap() };
+                device.disk = Some(Store { capacity: Bytes(capacity), link });
+                device.link = device.link.filter(|_| host > 0);
+            }
             let in_place = [InPlace::Must, InPlace::May][usize::try_from(seed % 2).unwrap()];
             let task = Task::new(&graph, &order, in_place, true, &Context::new(&device));
             let (floor, peak) = (task.floor().0, task.reference());
@@ -140,11 +148,13 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
                     _ => (*at as u64 + seed).is_multiple_of(4),
                 });
             for (_, (strategy, recomputes)) in strategies {
-                let what = format!("seed {seed}, {}, {part} %, host {host}", strategy.info().name);
+                let what =
+                    format!("seed {seed}, {}, {part} %, host {host}, disk {capacity}", strategy.info().name);
                 match planned((strategy, recomputes), &graph, (&device, in_place), budget, &what) {
                     Some((time, count)) => {
                         found += 1;
                         stores += count;
+                        on_disk += usize::from(capacity > 0 && count > 0);
                         hidden += usize::from(count > 0 && time == task.base_time());
                         // The same input, the same plan.
                         let again =
@@ -156,8 +166,10 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
             }
         }
     }
-    println!("{found} plans with {stores} stores, {hidden} of them for nothing; {tight} not found");
-    assert!(found > 300 && stores > 500 && hidden > 20 && tight > 0);
+    println!(
+        "{found} plans with {stores} stores, {hidden} of them for nothing, {on_disk} beside a disk; {tight} not found"
+    );
+    assert!(found > 300 && stores > 500 && hidden > 20 && tight > 0 && on_disk > 100);
 }
 
 /// vDNN++ is vDNN without its wait, and AutoSwap weighs what its scores weigh alone.

@@ -55,6 +55,7 @@ struct Means {
     strategy: Vec<String>,
     recompute: bool,
     host_budget: Option<String>,
+    disk_budget: Option<String>,
     replay_random: Option<bool>,
     lanes: u16,
     allow_serialize: bool,
@@ -85,6 +86,9 @@ impl Means {
         }
         if let Some(most) = self.host_budget.as_deref().map(bytes).transpose()? {
             goal = goal.with_host_memory(most);
+        }
+        if let Some(most) = self.disk_budget.as_deref().map(bytes).transpose()? {
+            goal = goal.with_disk(most)?;
         }
         goal.replays_random = self.replay_random;
         goal.lanes = self.lanes;

@@ -222,7 +222,7 @@ impl Goal {
                 "on several lanes nothing is moved: leave out the strategy or `--lanes`",
             ));
         }
-        if self.device.link.is_none() {
+        if self.device.link.is_none() && self.device.disk.is_none() {
             return Err(Failure::usage(
                 format!("`{}` has no link to host memory", self.device.name),
                 "a device file says how fast it is: `link = { out = \"12GB/s\", in = \"12GB/s\", latency = \"10us\" }`",
@@ -252,6 +252,35 @@ impl Goal {
             return Goal { moving: Vec::new(), ..self };
         }
         self.device.host_memory = most;
+        self.moving_by_default()
+    }
+
+    /// The same goal with at most `most` bytes of copies on the device's disk, 0 for none. Where nothing is said of host memory,
+    /// and no strategy is asked for by name, all copies go there.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Usage`] if the device has no disk: plans can't tell how fast it is.
+    pub fn with_disk(mut self, most: Bytes) -> Result<Goal, Failure> {
+        if most == Bytes::ZERO {
+            self.device.disk = None;
+            return Ok(self);
+        }
+        let Some(disk) = &mut self.device.disk else {
+            return Err(Failure::usage(
+                format!("`{}` has no disk", self.device.name),
+                "a device file says what there is: `disk = { capacity = \"1TB\", link = { out = \"3GB/s\", in = \"3GB/s\", latency = \"15us\" } }`",
+            ));
+        };
+        disk.capacity = most;
+        if self.moving.is_empty() {
+            self.device.host_memory = Bytes::ZERO;
+        }
+        Ok(self.moving_by_default())
+    }
+
+    /// The same goal, which moves by the default of each family it allows, unless strategies are named.
+    fn moving_by_default(mut self) -> Goal {
         if self.moving.is_empty() {
             let both = self.recompute == Recomputing::Default;
             let families = MOVING.iter().filter(|family| both || !family.recomputes);

@@ -48,6 +48,7 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "time_bound_ns": summary.time_bound.0,
         "offload_bytes": summary.offloaded.0,
         "host_peak_bytes": summary.host_peak.0,
+        "disk_peak_bytes": summary.disk_peak.0,
         "stall_ns": summary.stall.0,
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
@@ -76,6 +77,7 @@ pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Val
         "budget_bytes": budget.unwrap_or(file.header.budget).0,
         "peak_bytes": verified.peak().0,
         "host_peak_bytes": verified.tier_peak(Tier::Host).0,
+        "disk_peak_bytes": verified.tier_peak(Tier::Disk).0,
         "verified": true,
     })
 }

@@ -1,7 +1,7 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Graph, Limits, Nanos, OpId, Plan, Program, text};
+use memfit_ir::{Bytes, Graph, Limits, Nanos, OpId, Plan, Program, Tier, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
@@ -80,6 +80,8 @@ pub struct Summary {
     pub offloaded: Bytes,
     /// The most bytes of copies in host memory.
     pub host_peak: Bytes,
+    /// The most bytes of copies on the disk.
+    pub disk_peak: Bytes,
     /// Part of the step time in which the device waits for transfers.
     pub stall: Nanos,
     /// What running on several lanes gives, where it was asked for.
@@ -222,6 +224,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         time_bound: candidate.time_bound,
         offloaded: Bytes::ZERO,
         host_peak: Bytes::ZERO,
+        disk_peak: Bytes::ZERO,
         stall: Nanos::ZERO,
         lanes: None,
         planning_seconds: 0.0,
@@ -338,6 +341,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         time_bound,
         offloaded: timeline.offloaded,
         host_peak: timeline.host_peak(),
+        disk_peak: timeline.tier_peaks[Tier::Disk.index()],
         stall: Nanos(if goal.lanes > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
         lanes: on_lanes,
         ..summary

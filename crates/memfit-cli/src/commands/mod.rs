@@ -61,6 +61,9 @@ fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result
     if let Some(bytes) = means.host_budget {
         goal = goal.with_host_memory(bytes);
     }
+    if let Some(bytes) = means.disk_budget {
+        goal = goal.with_disk(bytes)?;
+    }
     if means.no_offload {
         goal = goal.with_host_memory(memfit::ir::Bytes::ZERO);
     }

@@ -86,6 +86,13 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
     table(&["", "device memory", "÷ live", "time"], &[], lines)
 }
 
+/// Where what is moved waits, and how much there is at most.
+fn away(summary: &Summary) -> String {
+    let tiers = [("in host memory", summary.host_peak), ("on disk", summary.disk_peak)];
+    let used = tiers.iter().filter(|(_, most)| *most > Bytes::ZERO);
+    used.map(|(name, most)| format!(", {most} {name} at most")).collect()
+}
+
 fn verdict(planned: &Planned) -> String {
     let summary = &planned.summary;
     let Summary { peak, live_peak, budget, strategy, time, .. } = summary;
@@ -100,10 +107,10 @@ fn verdict(planned: &Planned) -> String {
         String::new()
     } else if summary.recompute.0 == 0 {
         format!(
-            ", {:+.1} % ({} moved to host memory, {} there at most, {} waited for)",
+            ", {:+.1} % ({} moved{}, {} waited for)",
             summary.overhead() * 100.0,
             summary.offloaded,
-            summary.host_peak,
+            away(summary),
             summary.stall
         )
     } else {

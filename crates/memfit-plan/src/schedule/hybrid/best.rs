@@ -9,7 +9,9 @@
 
 use memfit_ir::{Bytes, Link};
 
-use super::{Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, again, climb, signed};
+use super::{
+    Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, again, climb, link, signed,
+};
 use crate::liveness::Profile;
 use crate::{Context, Info};
 
@@ -41,7 +43,7 @@ impl Scheduler for Best {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
         let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
-        let Some(link) = context.device.link else {
+        let Some(link) = link(context.device) else {
             return Err(why("the device has no link to host memory"));
         };
         let mut search = Search { task, link, budget, context, lowest: None };

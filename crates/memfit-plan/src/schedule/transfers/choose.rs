@@ -7,12 +7,13 @@
 
 use std::cmp::Reverse;
 
-use memfit_ir::{Bytes, Link, Nanos, Tier};
+use memfit_ir::{Bytes, Device, Link, Nanos, Tier};
 use memfit_sim::simulate;
 
 use super::gaps::{Gap, Gaps, Pressure};
 use super::random::Random;
-use super::windows::{Window, live_without, program, windows};
+use super::tiers::spread;
+use super::windows::{Window, live_without, narrow as narrow_windows, program, windows};
 use super::{Away, Infeasible, Moved, RunList, Task, narrow, signed};
 use crate::Context;
 use crate::liveness::Profile;
@@ -80,7 +81,7 @@ impl<'a> Chooser<'a> {
         context: &'a Context<'a>,
     ) -> Result<Self, Infeasible> {
         let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
-        let link = context.device.link.ok_or_else(|| why("the device has no link to host memory"))?;
+        let link = link(context.device).ok_or_else(|| why("the device has no link to host memory"))?;
         let chooser = Chooser::new(task, runs, link, budget, context);
         chooser.ok_or_else(|| why("the graph is no step that can run as it is"))
     }
@@ -257,8 +258,9 @@ impl<'a> Chooser<'a> {
     fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
         let size = gap.size.unsigned_abs();
         let during = gap.from..gap.to.min(copies.len() - 1) + 1;
-        let fits =
-            copies[during.clone()].iter().all(|&held| held + size <= self.context.device.host_memory.0);
+        let device = self.context.device;
+        let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
+        let fits = copies[during.clone()].iter().all(|&held| held + size <= room);
         if fits {
             copies[during].iter_mut().for_each(|held| *held += size);
         }
@@ -301,16 +303,53 @@ impl<'a> Chooser<'a> {
     /// The step with the values of `chosen` moved, if it fits and is a step at all: copies are made while there is room for
     /// what they are of, and what is away comes back as early as there is room.
     pub(in crate::schedule) fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
-        self.run_at(&windows(&self.step, chosen, self.limit()))
+        if self.context.device.disk.is_none() {
+            return self.timed(&windows(&self.step, chosen, self.limit()));
+        }
+        let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
+        whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
+        let ways =
+            spread(&self.step, &whole, self.limit(), self.context.device).into_iter().map(|mut way| {
+                narrow_windows(&self.step, &mut way, self.limit());
+                way
+            });
+        self.fastest_of(ways.collect())
     }
 
     /// The step with what `windows` say away as they say, if it fits and is a step at all.
     pub(in crate::schedule) fn run_at(&mut self, windows: &[Window]) -> Option<Moved> {
+        let ways = spread(&self.step, windows, self.limit(), self.context.device);
+        self.fastest_of(ways)
+    }
+
+    /// As [`Chooser::run`], with all copies on the disk, if there is one.
+    pub(in crate::schedule) fn run_on_disk(&mut self, chosen: &[usize]) -> Option<Moved> {
+        let Some(disk) = self.context.device.disk else { return self.run(chosen) };
+        let mut windows = self.whole(chosen);
+        windows.iter_mut().for_each(|window| window.move_to_disk(disk.link));
+        narrow_windows(&self.step, &mut windows, self.limit());
+        self.timed(&windows)
+    }
+
+    /// The values of `chosen` away for all of their gaps, in the order in which those begin.
+    fn whole(&self, chosen: &[usize]) -> Vec<Window> {
+        let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
+        whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
+        whole
+    }
+
+    fn fastest_of(&mut self, ways: Vec<Vec<Window>>) -> Option<Moved> {
+        ways.iter().filter_map(|windows| self.timed(windows)).min_by_key(|moved| moved.time)
+    }
+
+    fn timed(&mut self, windows: &[Window]) -> Option<Moved> {
         let program = program(self.task, self.runs, windows)?;
         let device = self.context.device;
         let peak = Profile::of(&program, device.align).peak().0;
         let timeline = simulate(self.task.graph, &program, None, device);
-        if peak > self.budget || timeline.tier_peaks[Tier::Host.index()] > device.host_memory {
+        let limits = device.limits();
+        let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
+        if peak > self.budget || over {
             self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
             return None;
         }
@@ -352,6 +391,11 @@ impl<'a> Chooser<'a> {
         }
         (chosen, best)
     }
+}
+
+/// The link over which copies go: that to host memory, or to the disk where there is no other.
+pub(in crate::schedule) fn link(device: &Device) -> Option<Link> {
+    device.link.or_else(|| device.disk.map(|disk| disk.link))
 }
 
 /// What `gap` is worth, of which so many ns lie above the budget.

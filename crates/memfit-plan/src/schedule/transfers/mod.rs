@@ -2,10 +2,11 @@
 
 mod choose;
 mod gaps;
+mod tiers;
 mod weigh;
 mod windows;
 
-pub(super) use choose::Chooser;
+pub(super) use choose::{Chooser, link};
 pub(super) use gaps::{Gap, Gaps, Pressure};
 pub(super) use weigh::standardise;
 pub(super) use windows::{Window, leave_when_copied, on_demand};

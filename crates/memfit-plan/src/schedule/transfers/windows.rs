@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Form, Program, Schedule, Tier, ValueId};
+use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
 
 use super::gaps::{Gap, Gaps};
 use super::{RunList, Task};
-
-/// How a form of a value waits.
-const HOST: Form = Form::Tier(Tier::Host);
 
 /// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::schedule) struct Window {
     pub(in crate::schedule) gap: Gap,
+    /// Where it waits: host memory, unless there is a disk that takes it.
+    pub(in crate::schedule) tier: Tier,
     /// The run before which its copy is begun.
     pub(in crate::schedule) store: usize,
     /// The last run during which it is still there, in `gap.from..gap.to`.
@@ -26,7 +25,14 @@ pub(in crate::schedule) struct Window {
 impl Window {
     /// From right after the use before `gap` until right before the one after it.
     pub(in crate::schedule) fn whole(gap: Gap) -> Window {
-        Window { gap, store: gap.from + 1, gone: gap.from, back: gap.to }
+        Window { gap, tier: Tier::Host, store: gap.from + 1, gone: gap.from, back: gap.to }
+    }
+
+    /// Its copy waits on a disk behind `link`.
+    pub(super) fn move_to_disk(&mut self, link: Link) {
+        let exact = Bytes(self.gap.size.unsigned_abs());
+        self.tier = Tier::Disk;
+        (self.gap.out, self.gap.back) = (link.out_time(exact).0, link.in_time(exact).0);
     }
 
     /// Copied beside the run that uses it last before `gap`; where that run makes it, beside the one after it, if there is
@@ -65,7 +71,7 @@ pub(in crate::schedule) fn on_demand<K: Ord>(
             let (_, gap) = idle.pop_first()?;
             if gap.to > run {
                 live[run..gap.to.min(step.live.len())].iter_mut().for_each(|live| *live -= gap.size);
-                windows.push(Window { gap, store: run, gone: run - 1, back: gap.to });
+                windows.push(Window { store: run, gone: run - 1, ..Window::whole(gap) });
             }
         }
     }
@@ -74,9 +80,13 @@ pub(in crate::schedule) fn on_demand<K: Ord>(
 
 /// Live bytes by run with the values of `chosen` away for as long as they are not used.
 pub(super) fn live_without(step: &Gaps, chosen: &[usize]) -> Vec<i64> {
+    let gaps: Vec<Gap> = chosen.iter().map(|&at| step.gaps[at]).collect();
+    without(step, &gaps)
+}
+
+fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     let mut change = vec![0i64; step.live.len() + 1];
-    for &at in chosen {
-        let gap = &step.gaps[at];
+    for gap in gaps {
         let away = gap.away(step.live.len());
         change[away.start] -= gap.size;
         change[away.end] += gap.size;
@@ -97,22 +107,31 @@ pub(super) fn program(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Op
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
 pub(super) fn windows(step: &Gaps, chosen: &[usize], budget: i64) -> Vec<Window> {
-    let mut live = live_without(step, chosen);
     let mut windows: Vec<Window> = chosen.iter().map(|&at| Window::whole(step.gaps[at])).collect();
     windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
-    // Where ops wait for transfers anyway, nothing is hidden behind them.
-    if step.asynchronous {
-        leave_late(step, &mut windows, &mut live, budget);
-        return_early(step, &mut windows, &mut live, budget);
-    }
+    narrow(step, &mut windows, budget);
     windows
 }
 
-/// Keeps each value until its copy is there, if there is room. Copies are made one after the other.
+/// Has each of `windows`, which are in the order in which they begin, leave as late and return as early as hides its transfers,
+/// where live bytes stay within `budget`.
+pub(super) fn narrow(step: &Gaps, windows: &mut [Window], budget: i64) {
+    // Where ops wait for transfers anyway, nothing is hidden behind them.
+    if step.asynchronous {
+        let gaps: Vec<Gap> = windows.iter().map(|window| window.gap).collect();
+        let mut live = without(step, &gaps);
+        leave_late(step, windows, &mut live, budget);
+        return_early(step, windows, &mut live, budget);
+    }
+}
+
+/// Keeps each value until its copy is there, if there is room. Copies to a tier are made one after the
+/// other.
 fn leave_late(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64) {
-    let mut free = 0u64;
+    let mut queues = [0u64; Tier::ALL.len()];
     for window in windows {
         let Gap { size, from, to, out, .. } = window.gap;
+        let mut free = queues[window.tier.index()];
         free = free.max(step.begins[from + 1]).saturating_add(out);
         // One run in between at least in which it is away.
         while window.gone + 2 < to
@@ -124,18 +143,21 @@ fn leave_late(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64
         }
         // What is not done by then is waited for.
         free = free.min(step.begins[window.gone + 1].max(step.begins[from + 1].saturating_add(out)));
+        queues[window.tier.index()] = free;
     }
 }
 
-/// Brings each value back early enough, if there is room, from the last on. Copies are read one after the other.
+/// Brings each value back early enough, if there is room, from the last on. Copies in a tier are read one after the
+/// other.
 fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64) {
     let mut order: Vec<usize> = (0..windows.len()).collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(windows[at].gap.to), at));
-    let mut next = u64::MAX;
+    let mut queues = [u64::MAX; Tier::ALL.len()];
     for at in order {
         let window = &mut windows[at];
         let Gap { size, to, back, .. } = window.gap;
-        let begin = next.min(step.begins[to]).saturating_sub(back);
+        let next = &mut queues[window.tier.index()];
+        let begin = (*next).min(step.begins[to]).saturating_sub(back);
         while window.back > window.gone + 2
             && step.begins[window.back] > begin
             && live[window.back - 1].saturating_add(size) <= budget
@@ -143,7 +165,7 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
             window.back -= 1;
             live[window.back] += size;
         }
-        next = begin.max(step.begins[window.back]);
+        *next = begin.max(step.begins[window.back]);
     }
 }
 
@@ -161,11 +183,12 @@ fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
         loads[window.back].push(at);
     }
     let value = |at: usize| ValueId(windows[at].gap.value);
+    let form = |at: usize| Form::Tier(windows[at].tier);
     runs.actions_with(task, |run, actions| {
-        actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), HOST)));
+        actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), form(at))));
         actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), None)));
         // Who is needed first is fetched first.
         loads[run].sort_by_key(|&at| (windows[at].gap.to, at));
-        actions.extend(loads[run].iter().map(|&at| Action::Load(value(at), HOST)));
+        actions.extend(loads[run].iter().map(|&at| Action::Load(value(at), form(at))));
     })
 }
