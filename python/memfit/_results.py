@@ -57,6 +57,9 @@ class Plan(Result):
     """Bytes that are carried to host memory or the disk, each time they are."""
     host_peak_bytes: int
     disk_peak_bytes: int
+    link_out_ns: int
+    """Time in which links carry something out of the device: the sum over links."""
+    link_in_ns: int
     stall_ns: int
     """Part of the step time in which the device waits for transfers."""
     lanes: int

@@ -41,8 +41,13 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("strategy", ["offload:best", "hybrid:best", "auto"])
-@pytest.mark.parametrize("share", [0.5, 0.2])
+MOVING = [f"{one.family}:{one.name}" for one in memfit.strategies().strategies if one.family in ("offload", "hybrid")]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "share"),
+    [(name, 0.5) for name in [*MOVING, "auto"]] + [(name, 0.2) for name in ("offload:best", "hybrid:best", "auto")],
+)
 def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
     expected, state = plainly(deep, 5)
     net, optimizer, step, batch = deep()

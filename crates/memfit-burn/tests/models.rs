@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-use memfit::{Bytes, Floor};
+use memfit::{Bytes, Floor, PORTFOLIO, StepPlanner};
 use memfit_burn::zoo::{Model, Training, Where, plain, within};
 use memfit_burn::{Budget, Mode, Options};
 
@@ -63,9 +63,13 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut moved = Bytes::ZERO;
     // The LSTM's tensors are too small to be worth a transfer, and each step of SPOS is another.
-    let moving = ["offload:best", "hybrid:best"];
     let models = [Model::ResNet18, Model::UNet, Model::Gpt, Model::ShuffleNet];
-    for (model, strategy) in models.into_iter().flat_map(|model| moving.map(|strategy| (model, strategy))) {
+    let ours = ["offload:best", "hybrid:best"];
+    let named = StepPlanner::strategies().into_iter().filter(|name| name.contains(':') && *name != PORTFOLIO);
+    // Each model has ours, and its share of the published ones.
+    let published = named.filter(|name| !ours.contains(name)).zip(models.into_iter().cycle());
+    let all = ours.into_iter().flat_map(|name| models.map(|model| (name, model))).chain(published);
+    for (strategy, model) in all {
         let training = Training { steps: 5, ..small(model) };
         let expected = plain(&training, Where::Cpu, &mut |_| {});
         let (floor, peak) = profile(&training);
@@ -74,8 +78,8 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
         let options =
             Options { budget, host: Some(host), mode: Mode::Planned, strategy, ..Options::default() };
         let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
-        assert_eq!(trained, expected, "{}", model.name());
-        assert!(report.engine.peak <= budget.bytes(), "{}", model.name());
+        assert_eq!(trained, expected, "{} by {strategy}", model.name());
+        assert!(report.engine.peak <= budget.bytes(), "{} by {strategy}", model.name());
         let [copies, disk] = report.engine.tier_peaks;
         assert!(copies <= host.bytes() && disk == Bytes::ZERO, "{}", model.name());
         assert_eq!((report.tensors, report.engine.used.0), (0, 0), "all was given up");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use memfit_ir::{Bytes, Device, Dtype, Link, Nanos, Store};
+use memfit_ir::{Bytes, Codec, Device, Dtype, Link, Nanos, Store};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
@@ -95,6 +95,9 @@ struct DeviceToml {
     #[serde(default)]
     efficiency: Efficiency,
     launch: Time,
+    copy: Option<Rate>,
+    #[serde(default)]
+    codecs: BTreeMap<String, CodecToml>,
     link: Option<LinkToml>,
     #[serde(default)]
     host_memory: Option<Size>,
@@ -114,6 +117,13 @@ impl Default for Efficiency {
     fn default() -> Efficiency {
         Efficiency { compute: 0.6, memory: 0.8 }
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CodecToml {
+    encode: Rate,
+    decode: Rate,
 }
 
 #[derive(Deserialize)]
@@ -168,6 +178,17 @@ impl DeviceToml {
         if !flops.iter().any(|&(dtype, _)| dtype == Dtype::F32) {
             return refuse("flops", "`f32` is missing: it stands for every dtype that is not listed");
         }
+        let mut codecs = Vec::new();
+        for (name, rates) in &self.codecs {
+            let Some(codec) = Codec::by_name(name) else {
+                let known: Vec<&str> = Codec::ALL.iter().map(|(_, name)| *name).collect();
+                let name: String = name.chars().take(100).collect();
+                let message = format!("there is no codec `{name}`: the codecs are `{}`", known.join("`, `"));
+                return Err(FormatError::new("codecs", message));
+            };
+            let rate = |rate: &Rate, key: &str| rate.of("B/s", &format!("codecs.{name}.{key}"));
+            codecs.push((codec, rate(&rates.encode, "encode")?, rate(&rates.decode, "decode")?));
+        }
         let share = |key: &str, share: f64| match share > 0.0 && share <= 1.0 {
             true => Ok(share),
             false => Err(FormatError::new(key, format!("`{share}` is not above 0 and at most 1"))),
@@ -191,6 +212,8 @@ impl DeviceToml {
                 bandwidth: self.bandwidth.of("B/s", "bandwidth")?,
                 efficiency: (compute, memory_share),
                 launch: self.launch.positive("launch")?,
+                copy: self.copy.map(|rate| rate.of("B/s", "copy")).transpose()?,
+                codecs,
                 link,
                 host_memory,
                 disk: self.disk.map(|disk| disk.check()).transpose()?,

@@ -5,7 +5,7 @@ mod common;
 use common::{survives_every_flip_and_cut, survives_random_damage};
 use memfit_formats::FormatError;
 use memfit_formats::device_toml::{self, preset, presets};
-use memfit_ir::{Bytes, Device, Dtype, Link, Nanos, Store};
+use memfit_ir::{Bytes, Codec, Device, Dtype, Link, Nanos, Store};
 
 const GOOD: &str = r#"
 name = "mine"
@@ -14,6 +14,8 @@ align = 512
 flops = { f32 = "35.6TFLOP/s", bf16 = 71e12, f64 = 600_000_000_000 }
 bandwidth = "936 GB/s"
 launch = 5000
+copy = "600GB/s"
+codecs = { zvc = { encode = "300GB/s", decode = 350e9 }, cast-f16 = { encode = 9e11, decode = 8e11 } }
 link = { out = "25GB/s", in = "23.5GiB/s", duplex = 40e9, latency = "10.5 µs" }
 host_memory = 64000000000
 disk = { capacity = "1TB", link = { out = "3GB/s", in = "7GB/s", latency = "80us", asynchronous = false } }
@@ -35,6 +37,8 @@ fn a_device_reads_with_its_units() {
         bandwidth: 936e9,
         efficiency: (0.6, 0.8),
         launch: Nanos(5000),
+        copy: Some(600e9),
+        codecs: vec![(Codec::CastF16, 9e11, 8e11), (Codec::Zvc, 3e11, 3.5e11)],
         link: Some(Link {
             out_bandwidth: 25e9,
             in_bandwidth: 23.5 * 1_073_741_824.0,

@@ -176,6 +176,10 @@ pub struct Device {
     pub efficiency: (f64, f64),
     /// Time no kernel stays under: launch and tail.
     pub launch: Nanos,
+    /// Bytes per second that a copy within the device reaches; `None`: each byte is read and written at the usable bandwidth.
+    pub copy: Option<f64>,
+    /// Plain bytes per second of codecs, `(encode, decode)`; one that is absent reads and writes at the usable bandwidth.
+    pub codecs: Vec<(Codec, f64, f64)>,
     /// The link to host memory, if there is one.
     pub link: Option<Link>,
     /// Bytes of host memory that plans may use.
@@ -205,11 +209,26 @@ impl Device {
         Nanos::from_secs_f64(compute.max(memory)).max(self.launch)
     }
 
-    /// Predicted time to copy `size` bytes within the device: each is read and written once.
+    /// Predicted time to copy `size` bytes within the device.
     #[must_use]
     pub fn copy_time(&self, size: Bytes) -> Nanos {
-        let memory = 2.0 * size.0 as f64 / (self.bandwidth * self.efficiency.1);
-        Nanos::from_secs_f64(memory).max(self.launch)
+        let rate = self.copy.unwrap_or(self.bandwidth * self.efficiency.1 / 2.0);
+        Nanos::from_secs_f64(size.0 as f64 / rate).max(self.launch)
+    }
+
+    /// Predicted times to encode `size` bytes by `codec`, and to decode what that makes, which may take as much as its bound.
+    #[must_use]
+    pub fn codec_times(&self, codec: Codec, size: Bytes) -> (Nanos, Nanos) {
+        let usual = || {
+            let moved = size.0 as f64 + codec.bound(size).0 as f64;
+            [moved / usable_rate(self.bandwidth * self.efficiency.1); 2]
+        };
+        let own = self.codecs.iter().find(|(known, _, _)| *known == codec);
+        let own =
+            own.map(|&(_, encode, decode)| [encode, decode].map(|rate| size.0 as f64 / usable_rate(rate)));
+        let [encode, decode] =
+            own.unwrap_or_else(usual).map(|time| Nanos::from_secs_f64(time).max(self.launch));
+        (encode, decode)
     }
 
     /// The link to `tier`, if there is one.

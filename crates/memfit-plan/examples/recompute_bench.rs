@@ -35,6 +35,8 @@ fn device(align: u64) -> Device {
         bandwidth: 3.35e12,
         efficiency: (0.6, 0.8),
         launch: Nanos(2000),
+        copy: None,
+        codecs: Vec::new(),
         link: None,
         host_memory: Bytes::ZERO,
         disk: None,

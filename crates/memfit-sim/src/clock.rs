@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use memfit_ir::{Bytes, CopyId, Device, Link, Nanos, Program, Step, Tier, usable_rate};
+use memfit_ir::{BufferId, Bytes, Content, CopyId, Device, Link, Nanos, Program, Step, Tier, usable_rate};
 
 use crate::{Busy, Costs, Timeline};
 
@@ -100,6 +100,16 @@ impl Clock<'_> {
         changed
     }
 
+    /// What encoding `plain` as `packed` takes, and decoding that.
+    fn codec_times(&self, plain: BufferId, packed: BufferId) -> (Nanos, Nanos) {
+        let buffer = |buffer: BufferId| self.program.buffers.get(buffer.index());
+        let size = buffer(plain).map_or(Bytes::ZERO, |plain| plain.size);
+        match buffer(packed).map(|packed| packed.content) {
+            Some(Content::Encoded(_, codec)) => self.device.codec_times(codec, size),
+            _ => (self.device.launch, self.device.launch), // The judge accepts no such step.
+        }
+    }
+
     /// Begins step `at` on `lane`; false if it must wait.
     fn begin(&mut self, lane: usize, at: usize, timeline: &mut Timeline) -> bool {
         timeline.steps[at].start = Nanos(self.now);
@@ -117,12 +127,8 @@ impl Clock<'_> {
                 }
                 time
             }
-            Step::Encode { from, to } | Step::Decode { from, to } => {
-                let size = |buffer: memfit_ir::BufferId| self.program.buffers.get(buffer.index());
-                let bytes: Bytes = [from, to].into_iter().filter_map(size).map(|buffer| buffer.size).sum();
-                let rate = usable_rate(self.device.bandwidth * self.device.efficiency.1);
-                Nanos::from_secs_f64(bytes.0 as f64 / rate).max(self.device.launch)
-            }
+            Step::Encode { from: plain, to: packed } => self.codec_times(plain, packed).0,
+            Step::Decode { from: packed, to: plain } => self.codec_times(plain, packed).1,
             Step::Offload { to: copy, .. } | Step::Fetch { from: copy, .. } => {
                 let (tier, size) = (self.tier(copy), bytes(self.program, at));
                 let is_out = matches!(self.program.steps[at], Step::Offload { .. });

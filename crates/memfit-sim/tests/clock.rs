@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use memfit_ir::{
-    Bytes, Content, Device, Dtype, Graph, GraphBuilder, Link, Nanos, OpId, OpSpec, Program, Role, Step,
-    StepId, Store, Tier, ValueId, ValueSpec,
+    Bytes, Codec, Content, Device, Dtype, Graph, GraphBuilder, Link, Nanos, OpId, OpSpec, Program, Role,
+    Step, StepId, Store, Tier, ValueId, ValueSpec,
 };
 use memfit_sim::{Fault, simulate};
 use memfit_testkit::case;
@@ -19,6 +19,8 @@ fn device(link: Option<Link>) -> Device {
         bandwidth: 1e9,
         efficiency: (1.0, 1.0),
         launch: Nanos(5),
+        copy: None,
+        codecs: Vec::new(),
         link,
         host_memory: Bytes(1 << 30),
         disk: None,
@@ -254,4 +256,27 @@ fn tiers_have_links_of_their_own() {
     assert_eq!(time([Tier::Host, Tier::Host]), (Nanos(2000), [Bytes(2000), Bytes(0)]));
     assert_eq!(time([Tier::Host, Tier::Disk]), (Nanos(2007), [Bytes(1000), Bytes(1000)]));
     assert_eq!(time([Tier::Disk, Tier::Disk]), (Nanos(4014), [Bytes(0), Bytes(2000)]));
+}
+
+#[test]
+fn codecs_and_copies_take_what_the_device_says() {
+    let graph = readers(&[4000]);
+    let mut program = Program::default();
+    let plain = program.buffer(Content::Value(ValueId(0)), Bytes(4000), None);
+    program.resident.push(plain);
+    let packed =
+        program.buffer(Content::Encoded(ValueId(0), Codec::Zvc), Codec::Zvc.bound(Bytes(4000)), None);
+    program.steps.push(Step::Encode { from: plain, to: packed });
+    program.steps.push(Step::Free(plain));
+    let back = program.buffer(Content::Value(ValueId(0)), Bytes(4000), None);
+    program.steps.push(Step::Decode { from: packed, to: back });
+    let usual = device(None);
+    // 4000 bytes and a bit for each word of 4, at 1 GB/s.
+    let moved = Nanos(4000 + 4000 + 125);
+    assert_eq!(usual.codec_times(Codec::Zvc, Bytes(4000)), (moved, moved));
+    assert_eq!(simulate(&graph, &program, None, &usual).time, moved + moved);
+    assert_eq!(usual.copy_time(Bytes(4000)), Nanos(8000));
+    let own = Device { copy: Some(4e9), codecs: vec![(Codec::Zvc, 2e9, 8e9)], ..usual };
+    assert_eq!(simulate(&graph, &program, None, &own).time, Nanos(2000 + 500));
+    assert_eq!((own.copy_time(Bytes(4000)), own.copy_time(Bytes(4))), (Nanos(1000), Nanos(5)));
 }

@@ -46,6 +46,8 @@ pub fn device() -> Device {
         bandwidth: 1e11,
         efficiency: (1.0, 1.0),
         launch: Nanos(1000),
+        copy: None,
+        codecs: Vec::new(),
         link: None,
         host_memory: Bytes::ZERO,
         disk: None,

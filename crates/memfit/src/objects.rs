@@ -49,6 +49,8 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "offload_bytes": summary.offloaded.0,
         "host_peak_bytes": summary.host_peak.0,
         "disk_peak_bytes": summary.disk_peak.0,
+        "link_out_ns": summary.link.0.0,
+        "link_in_ns": summary.link.1.0,
         "stall_ns": summary.stall.0,
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),

@@ -82,6 +82,8 @@ pub struct Summary {
     pub host_peak: Bytes,
     /// The most bytes of copies on the disk.
     pub disk_peak: Bytes,
+    /// Time in which the links carry something out of the device, and back: the sum over links.
+    pub link: (Nanos, Nanos),
     /// Part of the step time in which the device waits for transfers.
     pub stall: Nanos,
     /// What running on several lanes gives, where it was asked for.
@@ -225,6 +227,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         offloaded: Bytes::ZERO,
         host_peak: Bytes::ZERO,
         disk_peak: Bytes::ZERO,
+        link: (Nanos::ZERO, Nanos::ZERO),
         stall: Nanos::ZERO,
         lanes: None,
         planning_seconds: 0.0,
@@ -342,6 +345,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         offloaded: timeline.offloaded,
         host_peak: timeline.host_peak(),
         disk_peak: timeline.tier_peaks[Tier::Disk.index()],
+        link: (timeline.busy.out, timeline.busy.into),
         stall: Nanos(if goal.lanes > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
         lanes: on_lanes,
         ..summary

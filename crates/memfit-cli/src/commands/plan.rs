@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memfit::formats::plan_json;
-use memfit::{Bytes, Goal, Graph, PlacerRow, Planned, Summary, objects, plan};
+use memfit::{Bytes, Goal, Graph, Nanos, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
 use super::goal;
@@ -90,7 +90,10 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
 fn away(summary: &Summary) -> String {
     let tiers = [("in host memory", summary.host_peak), ("on disk", summary.disk_peak)];
     let used = tiers.iter().filter(|(_, most)| *most > Bytes::ZERO);
-    used.map(|(name, most)| format!(", {most} {name} at most")).collect()
+    let used: String = used.map(|(name, most)| format!(", {most} {name} at most")).collect();
+    let share = |busy: Nanos| busy.0 as f64 / summary.time.0.max(1) as f64 * 100.0;
+    let (out, back) = summary.link;
+    format!("{used}, links busy {:.0} % of the time out and {:.0} % back", share(out), share(back))
 }
 
 fn verdict(planned: &Planned) -> String {
@@ -103,24 +106,17 @@ fn verdict(planned: &Planned) -> String {
         format!("{peak} ({} B) of {budget}", peak.0)
     };
     let saved = 1.0 - peak.ratio(summary.naive);
-    let slower = if summary.recompute.0 == 0 && summary.offloaded.0 == 0 {
-        String::new()
-    } else if summary.recompute.0 == 0 {
-        format!(
-            ", {:+.1} % ({} moved{}, {} waited for)",
-            summary.overhead() * 100.0,
-            summary.offloaded,
-            away(summary),
-            summary.stall
-        )
-    } else {
+    let mut parts = Vec::new();
+    if summary.recompute > Nanos::ZERO {
         let bound = summary.time_bound.0 as f64 / summary.base_time.0 as f64 - 1.0;
-        format!(
-            ", {:+.1} % ({} of ops run again; at least {:+.1} %)",
-            summary.overhead() * 100.0,
-            summary.recompute,
-            bound * 100.0
-        )
+        parts.push(format!("{} of ops run again; at least {:+.1} %", summary.recompute, bound * 100.0));
+    }
+    if summary.offloaded > Bytes::ZERO {
+        parts.push(format!("{} moved{}, {} waited for", summary.offloaded, away(summary), summary.stall));
+    }
+    let slower = match parts.as_slice() {
+        [] => String::new(),
+        parts => format!(", {:+.1} % ({})", summary.overhead() * 100.0, parts.join("; ")),
     };
     let lanes = summary.lanes.map_or(String::new(), |lanes| {
         format!(

@@ -199,10 +199,8 @@ impl<'g> Task<'g> {
             recomputable &= snapped.is_empty();
             snapped.clear();
         } else {
-            let moved = |value: u32| graph.value(ValueId(value)).size.0 + packed(value).0;
-            let rate = device.bandwidth * device.efficiency.1;
             for &(input, _) in &snapped {
-                let time = Nanos::from_secs_f64(moved(input) as f64 / rate).max(device.launch);
+                let (_, time) = device.codec_times(SNAPSHOT, graph.value(ValueId(input)).size);
                 self.later_workspace[node] += self.bytes[input as usize];
                 self.later_cost[node] = self.later_cost[node].saturating_add(time.0.min(1 << 40));
             }

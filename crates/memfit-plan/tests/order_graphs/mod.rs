@@ -17,6 +17,8 @@ pub(crate) fn device() -> Device {
         bandwidth: 1e12,
         efficiency: (1.0, 1.0),
         launch: Nanos(1000),
+        copy: None,
+        codecs: Vec::new(),
         link: None,
         host_memory: Bytes::ZERO,
         disk: None,

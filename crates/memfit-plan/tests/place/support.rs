@@ -45,6 +45,8 @@ pub(crate) fn device() -> Device {
         bandwidth: 1e11,
         efficiency: (1.0, 1.0),
         launch: Nanos(0),
+        copy: None,
+        codecs: Vec::new(),
         link: Some(link),
         host_memory: Bytes(1 << 40),
         disk: None,

@@ -17,6 +17,8 @@ fn the_profile_matches_a_new_one() {
         bandwidth: 1e12,
         efficiency: (1.0, 1.0),
         launch: memfit_ir::Nanos(10),
+        copy: None,
+        codecs: Vec::new(),
         link: None,
         host_memory: Bytes::ZERO,
         disk: None,
