@@ -41,12 +41,17 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-MOVING = [f"{one.family}:{one.name}" for one in memfit.strategies().strategies if one.family in ("offload", "hybrid")]
+MOVING = [
+    f"{one.family}:{one.name}"
+    for one in memfit.strategies().strategies
+    if one.family in ("offload", "hybrid")
+]
 
 
 @pytest.mark.parametrize(
     ("strategy", "share"),
-    [(name, 0.5) for name in [*MOVING, "auto"]] + [(name, 0.2) for name in ("offload:best", "hybrid:best", "auto")],
+    [(name, 0.5) for name in [*MOVING, "auto"]]
+    + [(name, 0.2) for name in ("offload:best", "hybrid:best", "auto")],
 )
 def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
     expected, state = plainly(deep, 5)
