@@ -304,9 +304,9 @@ impl<'a> Planner<'a> {
                 }
             };
             // Values that come and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths,
-            // and what is wasted has to be moved as well, which is dear where nothing may run again.
-            let large = moving.recomputes || moved.program.buffers.len() > MOST_SEARCHED;
-            let part = if large { 100 } else { 8 };
+            // and what is wasted has to be moved as well, which is dear where there are no other means.
+            let alone = !moving.recomputes && self.goal.moving.len() == 1;
+            let part = if alone && moved.program.buffers.len() <= MOST_SEARCHED { 8 } else { 100 };
             let Some((_, placed)) = self.place_near(&moved.program, budget, part, &mut searches) else {
                 break;
             };
