@@ -17,7 +17,7 @@ const NEAR: usize = 60;
 const CHANGES: usize = 200;
 
 /// Ops in the programs of all choices, at most.
-const WORK: usize = 4_000_000;
+const WORK: usize = 600_000;
 
 impl Chooser<'_> {
     /// The fastest step that fits by any weighting, and what was chosen for it. The same seed, the same one.
