@@ -28,6 +28,15 @@ def scratch(name: str, args: Any, read: int, made: int) -> int:
     tile = rows * (columns + width + 2) * max(4, query.itemsize)
     if name == BACKWARD:
         tile = 2 * tile + (rows + columns) * width * 4
+    if narrow:
+        # Where a CPU has instructions for them, products pack their operands in whole blocks.
+        blocks = [_blocks(rows) * _blocks(width), _blocks(columns) * _blocks(width)]
+        tile = 2 * tile + sum(blocks) * query.itemsize
     threads = torch.get_num_threads()
     copies = 2 * (read + made) if narrow else 0
-    return threads * (tile * (2 if narrow else 1) + _EACH_THREAD) + copies + made + (1 << 12)
+    return threads * (tile + _EACH_THREAD) + copies + made + (1 << 12)
+
+
+def _blocks(extent: int) -> int:
+    """`extent` rounded up to whole blocks of 64."""
+    return -(-extent // 64) * 64
