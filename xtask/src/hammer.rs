@@ -316,7 +316,7 @@ fn movers() -> impl Iterator<Item = (&'static str, &'static dyn Scheduler)> {
 /// A plan that moves values, of a graph whose values are large enough, over a link that is fast or slow.
 fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
     let ops = 4 + rng.below(24);
-    let shape = Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64 };
+    let shape = Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse: ops % 4 };
     let graph = Arc::new(layered(shape, rng.bits()));
     let truth = Truth::of(&graph);
     let bandwidth = [4e9, 4e8][rng.below(2)];

@@ -1,14 +1,91 @@
 //! Zero-value compression: a bit for each word of four bytes, and the words that are not zero.
 //!
 //! Source: Rhu et al., "Compressing DMA Engine: Leveraging Activation Sparsity for Training Deep Neural Networks" (HPCA 2018,
-//! arXiv:1705.01626), without its windows. A word is zero if all its bits are: `-0.0` and every NaN come out as they went
-//! in. What is left at the end, one to three bytes, is a word of its own length. Time and space O(size). Wrong choice for
-//! data without zeros, which grow by a 32nd.
+//! arXiv:1705.01626), without its windows: all masks stand before all words. A word is zero if all its bits are: `-0.0` and every
+//! NaN come out as they went in. What is left at the end, one to three bytes, is a word of its own length. Time and space
+//! O(size); about as fast as a copy where a processor has AVX2 or AVX-512. Wrong choice for data without zeros, which grow by a
+//! 32nd.
 
 use crate::Damaged;
 
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 /// Bytes of a word.
 const WORD: usize = 4;
+
+/// Words that share a byte of the mask.
+const GROUP: usize = 8;
+
+/// How words are packed and unpacked: all ways make the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Word by word, on any processor.
+    Scalar,
+    /// Eight words at a time, by a table of permutations.
+    Avx2,
+    /// Sixteen words at a time, by the instructions made for it.
+    Avx512,
+}
+
+impl Variant {
+    /// Every variant, the slowest first.
+    pub const ALL: [Variant; 3] = [Variant::Scalar, Variant::Avx2, Variant::Avx512];
+
+    /// Name that people read.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Variant::Scalar => "scalar",
+            Variant::Avx2 => "avx2",
+            Variant::Avx512 => "avx512",
+        }
+    }
+
+    /// Whether this processor can.
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Variant::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx2 => x86::has_avx2(),
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx512 => x86::has_avx512(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Variant::Avx2 | Variant::Avx512 => false,
+        }
+    }
+
+    /// The fastest on this processor.
+    #[must_use]
+    pub fn fastest() -> Variant {
+        Variant::ALL.into_iter().rev().find(|variant| variant.is_available()).unwrap_or(Variant::Scalar)
+    }
+
+    /// Packs whole groups of `data` as long as there is room for any group in `out`: the groups that were, and the bytes of
+    /// `out` that they took.
+    fn pack(self, data: &[u8], mask: &mut [u8], out: &mut [u8]) -> (usize, usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx2 => x86::pack_avx2(data, mask, out),
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx512 => x86::pack_avx512(data, mask, out),
+            _ => (0, 0),
+        }
+    }
+
+    /// Unpacks whole groups as long as `rest` has the bytes of any group and all is well: the groups that were, and the bytes
+    /// of `rest` that they took.
+    fn unpack(self, mask: &[u8], rest: &[u8], data: &mut [u8]) -> (usize, usize) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx2 => x86::unpack_avx2(mask, rest, data),
+            #[cfg(target_arch = "x86_64")]
+            Variant::Avx512 => x86::unpack_avx512(mask, rest, data),
+            _ => (0, 0),
+        }
+    }
+}
 
 /// The most bytes that `size` bytes become.
 #[must_use]
@@ -17,20 +94,45 @@ pub fn bound(size: usize) -> usize {
 }
 
 fn mask_bytes(size: usize) -> usize {
-    size.div_ceil(WORD).div_ceil(8)
+    size.div_ceil(WORD).div_ceil(GROUP)
+}
+
+/// Words of `data` that are not zero.
+#[must_use]
+pub fn filled_words(data: &[u8]) -> usize {
+    let (words, rest) = data.as_chunks::<WORD>();
+    let filled = words.iter().filter(|word| u32::from_ne_bytes(**word) != 0).count();
+    filled + usize::from(rest.iter().any(|&byte| byte != 0))
 }
 
 /// Packs `data`: at most [`bound`] bytes.
 #[must_use]
 pub fn encode(data: &[u8]) -> Vec<u8> {
-    let mut packed = vec![0; mask_bytes(data.len())];
-    for (at, word) in data.chunks(WORD).enumerate() {
+    encode_within(data, bound(data.len())).unwrap_or_default()
+}
+
+/// Packs `data` into at most `room` bytes; `None` if it takes more.
+#[must_use]
+pub fn encode_within(data: &[u8], room: usize) -> Option<Vec<u8>> {
+    encode_by(Variant::fastest(), data, room)
+}
+
+/// As [`encode_within`], by `variant`. One that is not available here does what [`Variant::Scalar`] does.
+#[must_use]
+pub fn encode_by(variant: Variant, data: &[u8], room: usize) -> Option<Vec<u8>> {
+    let masks = mask_bytes(data.len());
+    let mut packed = vec![0; bound(data.len()).min(room)];
+    let (mask, out) = packed.split_at_mut_checked(masks)?;
+    let (groups, mut filled) = checked(variant).pack(data, mask, out);
+    for (at, word) in data.chunks(WORD).enumerate().skip(groups * GROUP) {
         if word.iter().any(|&byte| byte != 0) {
-            packed[at / 8] |= 1 << (at % 8);
-            packed.extend_from_slice(word);
+            mask[at / GROUP] |= 1 << (at % GROUP);
+            out.get_mut(filled..filled + word.len())?.copy_from_slice(word);
+            filled += word.len();
         }
     }
-    packed
+    packed.truncate(masks + filled);
+    Some(packed)
 }
 
 /// The `size` bytes that were packed.
@@ -39,15 +141,26 @@ pub fn encode(data: &[u8]) -> Vec<u8> {
 ///
 /// [`Damaged`] if `packed` is not what [`encode`] makes of that many bytes.
 pub fn decode(packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
+    decode_by(Variant::fastest(), packed, size)
+}
+
+/// As [`decode`], by `variant`. One that is not available here does what [`Variant::Scalar`] does.
+///
+/// # Errors
+///
+/// As [`decode`].
+pub fn decode_by(variant: Variant, packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
     let damaged = Damaged { encoded: packed.len(), size };
-    let mask_bytes = mask_bytes(size);
-    if packed.len() < mask_bytes || packed.len() > bound(size) {
+    let masks = mask_bytes(size);
+    if packed.len() < masks || packed.len() > bound(size) {
         return Err(damaged);
     }
-    let (mask, mut rest) = packed.split_at(mask_bytes);
+    let (mask, rest) = packed.split_at(masks);
     let mut data = vec![0; size];
-    for (at, word) in data.chunks_mut(WORD).enumerate() {
-        if mask[at / 8] >> (at % 8) & 1 == 1 {
+    let (groups, taken) = checked(variant).unpack(mask, rest, &mut data);
+    let mut rest = &rest[taken..];
+    for (at, word) in data.chunks_mut(WORD).enumerate().skip(groups * GROUP) {
+        if mask[at / GROUP] >> (at % GROUP) & 1 == 1 {
             let (bytes, others) = rest.split_at_checked(word.len()).ok_or(damaged)?;
             // A word of zeros is never written down.
             if bytes.iter().all(|&byte| byte == 0) {
@@ -58,8 +171,12 @@ pub fn decode(packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
         }
     }
     let words = size.div_ceil(WORD);
-    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(8) && last >> (words % 8) != 0);
+    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(GROUP) && last >> (words % GROUP) != 0);
     if rest.is_empty() && !beyond { Ok(data) } else { Err(damaged) }
+}
+
+fn checked(variant: Variant) -> Variant {
+    if variant.is_available() { variant } else { Variant::Scalar }
 }
 
 #[cfg(test)]
@@ -87,9 +204,22 @@ mod tests {
                 let words: Vec<u8> =
                     (0..=size / 4).flat_map(|_| word(&mut state).to_le_bytes()[..4].to_vec()).collect();
                 let data = &words[..size];
-                let packed = encode(data);
+                let packed = encode_by(Variant::Scalar, data, usize::MAX).unwrap();
                 assert!(packed.len() <= bound(size));
-                assert_eq!(decode(&packed, size).unwrap(), data);
+                let filled = filled_words(data);
+                let rest = size % WORD;
+                let short = if rest > 0 && data[size - rest..].iter().any(|&byte| byte != 0) {
+                    WORD - rest
+                } else {
+                    0
+                };
+                assert_eq!(packed.len(), WORD * filled - short + mask_bytes(size));
+                for variant in Variant::ALL {
+                    assert_eq!(encode_by(variant, data, packed.len()).as_ref(), Some(&packed), "{variant:?}");
+                    assert_eq!(decode_by(variant, &packed, size).unwrap(), data, "{variant:?}");
+                    let less = packed.len().checked_sub(1);
+                    assert!(less.is_none_or(|less| encode_by(variant, data, less).is_none()), "{variant:?}");
+                }
             }
         }
     }
@@ -101,6 +231,31 @@ mod tests {
         let packed = encode(&data);
         assert_eq!(packed.len(), 1 + 5 * 4);
         assert_eq!(decode(&packed, data.len()).unwrap(), data);
+    }
+
+    /// Each variant refuses what the others refuse.
+    #[test]
+    fn damage_is_the_same_to_every_variant() {
+        let mut state = 11;
+        let data: Vec<u8> = (0..400)
+            .flat_map(|_| ((draw(&mut state) as u32) * (draw(&mut state) as u32 % 2)).to_le_bytes())
+            .collect();
+        let packed = encode(&data);
+        let (mut refused, mut taken) = (0, 0);
+        for _ in 0..20_000 {
+            let mut broken = packed.clone();
+            let at = draw(&mut state) as usize % broken.len();
+            match draw(&mut state) % 4 {
+                0 => broken[at] ^= 1 << (draw(&mut state) % 8),
+                1 => broken.truncate(at),
+                2 => broken.insert(at, 0),
+                _ => broken[at..(at + 4).min(packed.len())].fill(0),
+            }
+            let [scalar, others @ ..] = Variant::ALL.map(|variant| decode_by(variant, &broken, data.len()));
+            assert!(others.iter().all(|other| *other == scalar));
+            *(if scalar.is_ok() { &mut taken } else { &mut refused }) += 1;
+        }
+        assert!(refused > 5_000 && taken > 1_000, "{refused} refused, {taken} taken");
     }
 
     #[test]

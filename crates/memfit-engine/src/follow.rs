@@ -216,7 +216,10 @@ impl<H: Host> Engine<'_, H> {
             Step::Offload { from, to } => {
                 let tier = program.copies[to.index()].tier;
                 let row = match content(from) {
-                    Content::Value(value) => self.store_value(guide, value, Form::Tier(tier), None)?,
+                    Content::Value(value) => {
+                        let size = program.copies[to.index()].size;
+                        self.store_value(guide, value, (Form::Tier(tier), size), None)?
+                    }
                     Content::Encoded(..) => self.forward(guide.encoded[from.index()], Some(tier), None)?,
                     Content::Workspace => None,
                 };
@@ -227,7 +230,8 @@ impl<H: Host> Engine<'_, H> {
                 let (Content::Value(value), Content::Encoded(_, codec)) = (content(from), content(to)) else {
                     return Ok(false);
                 };
-                let row = self.store_value(guide, value, Form::Encoded(codec), place(to))?;
+                let form = (Form::Encoded(codec), program.buffers[to.index()].size);
+                let row = self.store_value(guide, value, form, place(to))?;
                 guide.encoded[to.index()] = row.unwrap_or(NONE);
                 Ok(true)
             }
@@ -300,13 +304,16 @@ impl<H: Host> Engine<'_, H> {
         &mut self,
         guide: &Guide,
         value: ValueId,
-        form: Form,
+        (form, room): (Form, Bytes),
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
-        match self.storage_named(guide.tensors[value.index()]) {
-            Some(storage) => self.store(storage, form, at),
-            None => Ok(None),
+        let Some(storage) = self.storage_named(guide.tensors[value.index()]) else { return Ok(None) };
+        if let (Some(log), Form::Encoded(_)) = (&mut self.log, form) {
+            // That it is so dense is what the copy's room rests on.
+            let value = guide.plan.graph().value(value);
+            log.expect(self.state.tensor(self.state.storage(storage).root).value, value.density);
         }
+        self.store(storage, form, room, at)
     }
 
     /// The storage whose root is the tensor of this number and serial number, if that is there.

@@ -86,13 +86,19 @@ pub trait Host {
         None
     }
 
-    /// Begins to make `form` of what is in `from`, and names the copy. Until [`Host::wait`] has returned nobody writes to
+    /// The share of the words of four bytes in `block` that are not zero, if the host looks: asked for what an op has just made
+    /// while its step is recorded, so that plans know what a codec would make of it.
+    fn density(&mut self, _block: Block) -> Option<f32> {
+        None
+    }
+
+    /// Begins to make `form` of what is in `from`, in at most `room` bytes, and names the copy. Until [`Host::wait`] has returned nobody writes to
     /// the bytes that it is made from, or releases them. A copy in device memory is made at once.
     ///
     /// # Errors
     ///
-    /// If there is no memory for it, or the device failed. Then there is no copy.
-    fn store(&mut self, _from: Source, _form: Form) -> Result<u64, HostError> {
+    /// If there is no memory for it, it takes more, or the device failed. Then there is no copy.
+    fn store(&mut self, _from: Source, _form: Form, _room: Bytes) -> Result<u64, HostError> {
         Err(HostError("there is no memory for copies".to_owned()))
     }
 
@@ -195,7 +201,7 @@ impl Host for VirtualHost {
         self.replays_random.then_some(self.drawn)
     }
 
-    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         let lost = |copy| HostError(format!("there is no copy `{copy}`"));
         let (size, before) = match from {
             Source::Block(block) => (block.size, None),
@@ -205,7 +211,7 @@ impl Host for VirtualHost {
             }
         };
         let (size, tier) = match form {
-            Form::Encoded(codec) if matches!(from, Source::Block(_)) => (codec.bound(size), None),
+            Form::Encoded(_) if matches!(from, Source::Block(_)) => (room, None),
             _ => (size, form.tier()),
         };
         let done = match (tier, before) {

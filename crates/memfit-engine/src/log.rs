@@ -82,6 +82,7 @@ pub(crate) struct Log {
 struct Row {
     size: u64,
     role: Role,
+    density: Option<f32>,
     /// The buffer it is in now.
     holder: u32,
     /// The version that was written over it.
@@ -114,6 +115,11 @@ impl Log {
         Bytes((rows + operands + steps + buffers + events) as u64)
     }
 
+    /// At most the share `density` of the words of `value` is taken not to be zero.
+    pub(crate) fn expect(&mut self, value: u32, density: Option<f32>) {
+        self.values[value as usize].density = density;
+    }
+
     /// The program has taken one more reference to `tensor`.
     pub(crate) fn share(&mut self, state: &State, tensor: u32) {
         self.trace.events.push(Event::Share(state.tensor(tensor).value));
@@ -126,7 +132,7 @@ impl Log {
 
     fn value(&mut self, size: u64, role: Role) -> u32 {
         let index = next_index(self.values.len());
-        self.values.push(Row { size, role, holder: NONE, next_version: NONE });
+        self.values.push(Row { size, role, density: None, holder: NONE, next_version: NONE });
         index
     }
 
@@ -419,9 +425,9 @@ impl Log {
         }
         let mut builder = GraphBuilder::new("recorded");
         builder.replays_random(true); // The engine has its hosts do so.
-        for (index, &Row { size, role, .. }) in self.values.iter().enumerate() {
+        for (index, &Row { size, role, density, .. }) in self.values.iter().enumerate() {
             let name = format!("v{index}");
-            builder.value(ValueSpec { name, size: Bytes(size), role, ..ValueSpec::default() })?;
+            builder.value(ValueSpec { name, size: Bytes(size), role, density, ..ValueSpec::default() })?;
         }
         let (mut read, mut over) = (0, 0);
         for (index, op) in self.ops.iter().enumerate() {

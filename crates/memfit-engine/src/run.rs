@@ -14,6 +14,18 @@ use crate::state::NONE;
 /// Runs between two looks at the time.
 const RUNS_PER_LOOK: u64 = 16;
 
+/// What is smaller is not worth a codec.
+const SPARSE: Bytes = Bytes(4 << 10);
+
+/// What is denser is not taken to be sparse.
+const DENSE: f32 = 0.9;
+
+/// What a plan may rest on where `density` was seen: values of later steps are as dense or somewhat denser, and what is denser
+/// than that is computed again.
+fn with_margin(density: f32) -> f32 {
+    (density + density / 16.0 + 1.0 / 64.0).clamp(0.0, 1.0)
+}
+
 impl<H: Host> Engine<'_, H> {
     /// Runs `record`, whose inputs are there and locked.
     pub(crate) fn run(&mut self, record: u32, target: u32) -> Result<(), Fault> {
@@ -256,11 +268,31 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
+    /// Notes how dense what `record` has made is, if the host looks.
+    fn weigh(&mut self, record: u32, writes: &[Block]) {
+        let this = self.state.record(record);
+        let fresh = |(at, _): &(usize, &Block)| matches!(this.outputs[*at], Output::Fresh(_));
+        for (at, &block) in writes.iter().enumerate().filter(fresh) {
+            let tensor = this.writes[at];
+            if tensor == NONE || block.size < SPARSE {
+                continue;
+            }
+            let density = self.host.density(block).map(with_margin).filter(|&density| density <= DENSE);
+            if let (Some(log), Some(density)) = (&mut self.log, density) {
+                log.expect(self.state.tensor(tensor).value, Some(density));
+            }
+        }
+    }
+
     /// Books what a run has made: `target` last.
     fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Block, fresh: &mut Vec<u32>) {
         if let Some(log) = &mut self.log {
             let kind = self.state.record(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
+            // What a plan rests on comes from a step without one.
+            if self.guide.is_none() && self.state.record(record).runs == 1 {
+                self.weigh(record, writes);
+            }
         }
         let count = self.state.record(record).writes.len();
         let last = self.state.record(record).writes.iter().position(|&written| written == target);

@@ -18,11 +18,12 @@ use crate::state::NONE;
 
 impl<H: Host> Engine<'_, H> {
     /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
-    /// `None` if that can't be done: it may not go, or there is no room for the copy.
+    /// `None` if that can't be done: it may not go, or there is no room for the copy, which takes `room` bytes at most.
     pub(crate) fn store(
         &mut self,
         storage: u32,
         form: Form,
+        room: Bytes,
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
         let this = self.state.storage(storage);
@@ -33,7 +34,7 @@ impl<H: Host> Engine<'_, H> {
         let block = self.block(storage);
         // What is read must not be evicted while room is made for its encoded form.
         self.lock(storage);
-        let made = self.make(storage, (Source::Block(block), None), form, at);
+        let made = self.make(storage, (Source::Block(block), None), (form, room), at);
         self.unlock(storage);
         let Some(row) = made? else { return Ok(None) };
         if let Some(log) = &mut self.log
@@ -56,7 +57,7 @@ impl<H: Host> Engine<'_, H> {
         let Some(codec) = source.form.codec() else { return Ok(None) };
         let form = to.map_or(Form::Encoded(codec), |tier| Form::EncodedOn(tier, codec));
         let copy = (Source::Copy(source.name), Some(source.form));
-        let Some(row) = self.make(source.storage, copy, form, at)? else { return Ok(None) };
+        let Some(row) = self.make(source.storage, copy, (form, source.size), at)? else { return Ok(None) };
         if let Some(log) = &mut self.log
             && let Some(row) = self.stores.rows.get_mut(&row)
         {
@@ -71,11 +72,9 @@ impl<H: Host> Engine<'_, H> {
         &mut self,
         storage: u32,
         (from, source): (Source, Option<Form>),
-        form: Form,
+        (form, size): (Form, Bytes),
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
-        let plain = Bytes(self.state.storage(storage).size);
-        let size = form.codec().map_or(plain, |codec| codec.bound(plain));
         let mut block = None;
         if let Some(tier) = form.tier() {
             let capacity = self.settings.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
@@ -93,7 +92,7 @@ impl<H: Host> Engine<'_, H> {
             block = Some(taken);
         }
         let before = self.host.clock();
-        let stored = self.host.store(from, form);
+        let stored = self.host.store(from, form, size);
         self.stalled(before);
         let Ok(name) = stored else {
             if let Some(block) = block {

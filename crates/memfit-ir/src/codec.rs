@@ -1,6 +1,6 @@
 //! Byte codecs that a plan may name. What they do is `memfit-codec`'s; here is what a judge must know.
 
-use crate::Bytes;
+use crate::{Bytes, Value};
 
 /// A way to hold a value in fewer bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,12 +37,29 @@ impl Codec {
         !matches!(self, Codec::Zvc)
     }
 
-    /// The most bytes that `size` bytes of data can encode to: what a buffer for it must hold.
+    /// The most bytes that `size` bytes of data can encode to.
     #[must_use]
     pub fn bound(self, size: Bytes) -> Bytes {
         match self {
             Codec::Zvc => size + Bytes(size.0.div_ceil(4).div_ceil(8)),
             Codec::CastF16 | Codec::CastBf16 => Bytes(size.0.div_ceil(2)),
         }
+    }
+
+    /// What a buffer for `value` must hold: the bound, or less where the graph says how dense the value is. Whoever runs the
+    /// plan must see that what he encodes is no larger; a value that is denser than that can't wait encoded.
+    #[must_use]
+    pub fn room(self, value: &Value<'_>) -> Bytes {
+        match (self, value.density) {
+            (Codec::Zvc, Some(density)) => Codec::packed(value.size, density),
+            (Codec::Zvc, None) | (Codec::CastF16 | Codec::CastBf16, _) => self.bound(value.size),
+        }
+    }
+
+    /// Bytes that zero-value compression makes of `size` bytes, of whose words at most the share `density` is not zero.
+    fn packed(size: Bytes, density: f32) -> Bytes {
+        let words = size.0.div_ceil(4);
+        let filled = (f64::from(density) * words as f64).ceil() as u64;
+        Bytes(words.div_ceil(8) + size.0.min(filled.saturating_mul(4)))
     }
 }

@@ -289,7 +289,7 @@ fn main() {
                     "\n{layers} layers, {skips} % of the edges skip some, sizes are multiples of {unit}, seed {seed}"
                 );
                 ratios(
-                    &layered(Layered { ops: 1000, edges: 5875, layers, skips, unit }, seed),
+                    &layered(Layered { ops: 1000, edges: 5875, layers, skips, unit, sparse: 0 }, seed),
                     strategy,
                     [OOM; 8],
                 );

@@ -7,7 +7,7 @@ use memfit_plan::liveness::Profile;
 use memfit_plan::place::{Problem, by_name};
 use memfit_plan::schedule::offload::{AutoSwap, Vdnn};
 use memfit_plan::schedule::recompute::{self, Recompute};
-use memfit_plan::schedule::{MOVING, Scheduler, Task, hybrid, offload};
+use memfit_plan::schedule::{MOVING, Scheduler, Task, compress, hybrid, offload};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
 use memfit_testkit::{Layered, device, layered};
@@ -33,7 +33,8 @@ fn graph(seed: u64) -> memfit_ir::Graph {
 
 fn shape(seed: u64) -> Layered {
     let ops = 4 + usize::try_from(seed % 37).unwrap();
-    Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64 }
+    let sparse = usize::try_from(seed % 4).unwrap();
+    Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse }
 }
 
 /// The plan of `strategy` within `budget`, if it finds one; judged, run on real bytes, and timed.
@@ -72,7 +73,7 @@ fn planned(
         panic!("{what}: wrong bytes: {fault:?}");
     }
     assert!(recomputes || timeline.recomputes == 0, "{what}");
-    let stores = plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. }));
+    let stores = plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. } | Step::Encode { .. }));
     Some((moved.time, stores.count()))
 }
 
@@ -99,6 +100,7 @@ fn hybrids_are_not_slower_than_either_alone() {
             let alone = [
                 recompute::Best.plan(&task, budget, &context).ok().map(|front| front.points[0].cost.time),
                 offload::Best.plan(&task, budget, &context).ok().map(|moved| moved.time),
+                compress::Best.plan(&task, budget, &context).ok().map(|moved| moved.time),
             ];
             let Some(alone) = alone.into_iter().flatten().min() else { continue };
             let mixed = planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what);

@@ -19,6 +19,8 @@ pub struct Layered {
     pub skips: usize,
     /// Bytes that all sizes are multiples of.
     pub unit: u64,
+    /// Of so many values one is sparse; 0 for none.
+    pub sparse: usize,
 }
 
 /// A graph of layers of random widths, whose ops read random ones of the layer before and some of earlier layers. Sizes
@@ -51,7 +53,9 @@ pub fn layered(shape: Layered, seed: u64) -> Graph {
     let mut sketch = Sketch::default();
     for op in 0..shape.ops {
         let size = Bytes(shape.unit * (1 + rng.below(600)) as u64);
-        sketch.values.push(ValueSpec { size, ..ValueSpec::default() });
+        let is_sparse = shape.sparse > 0 && op % shape.sparse == 0;
+        let density = is_sparse.then(|| [0.1, 0.3, 0.5, 0.8][op % 4]);
+        sketch.values.push(ValueSpec { size, density, ..ValueSpec::default() });
         let reads = edges.range((op, 0)..(op + 1, 0)).map(|&(_, from)| ValueId::at(from)).collect();
         let time = Some(Nanos(1000 * rng.below(1000) as u64));
         let writes = vec![ValueId::at(op)];

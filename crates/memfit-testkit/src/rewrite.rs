@@ -272,7 +272,7 @@ impl<'a> Writer<'a> {
             (Holding::Plain(from), _) => {
                 let Some(codec) = self.rng.pick(&self.habits.codecs) else { return Some(()) };
                 let slack = Bytes(if self.rng.chance(20) { self.rng.below(9) as u64 } else { 0 });
-                let size = codec.bound(self.graph.value(value).size) + slack;
+                let size = codec.room(&self.graph.value(value)) + slack;
                 let to = self.buffer(Content::Encoded(value, codec), size, None, None);
                 self.draft.push(Act::Encode { from, to });
                 self.holdings[value.index()].push(Holding::Encoded(to));

@@ -54,11 +54,17 @@ impl Sketch {
 #[must_use]
 pub fn sketch(seed: u64) -> Sketch {
     let mut rng = Rng::new(seed);
-    match rng.below(5) {
+    let mut sketch = match rng.below(5) {
         0 => chain(&mut rng),
         1 | 2 => training(&mut rng),
         _ => dag(&mut rng),
+    };
+    // Some of what ops make is sparse.
+    let made = |value: &&mut ValueSpec| matches!(value.role, Role::Activation | Role::Gradient);
+    for (at, value) in (seed..).zip(sketch.values.iter_mut().filter(made)) {
+        value.density = [None, Some(0.5), None, Some(0.2), Some(1.0), None, Some(0.0)][(at % 7) as usize];
     }
+    sketch
 }
 
 /// A random graph, see [`sketch`].

@@ -307,7 +307,7 @@ impl Judge<'_> {
         }
         let fits = match content {
             Content::Value(value) => size == self.graph.value(value).size,
-            Content::Encoded(value, codec) => size >= codec.bound(self.graph.value(value).size),
+            Content::Encoded(value, codec) => size >= codec.room(&self.graph.value(value)),
             Content::Workspace => true,
         };
         if claim != content || !fits {

@@ -15,7 +15,7 @@
 //! - **R2 stay**: a buffer or host copy is filled once, used only between then and its end, and ended once.
 //!   `Free` says that a stay is over and touches nothing: R11 and R12 keep the bytes from whoever comes next until
 //!   all who touched them are done.
-//! - **R3 size**: a buffer is as large as what it holds (encoded: at least the codec's bound; workspace: at
+//! - **R3 size**: a buffer is as large as what it holds (encoded: at least the codec's room for it; workspace: at
 //!   least what the algorithm needs), and claims to hold what is put in it.
 //! - **R4 place**: a buffer is aligned, inside its bank, and where the graph pins it.
 //! - **R5 value**: the bytes read hold exactly the value wanted.

@@ -62,12 +62,12 @@ fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
 }
 
 impl Shelf {
-    /// A copy of `bytes`, in `form`.
+    /// A copy of `bytes`, in `form`, of at most `room` bytes.
     ///
     /// # Errors
     ///
-    /// If the machine has no memory for it, or the form is one that can't be made here: a disk, or a lossy codec.
-    pub fn store(&mut self, bytes: &[u8], form: Form) -> Result<u64, HostError> {
+    /// If the machine has no memory for it, it takes more, or the form is one that can't be made here: a disk, or a lossy codec.
+    pub fn store(&mut self, bytes: &[u8], form: Form, room: Bytes) -> Result<u64, HostError> {
         let codec = match form {
             Form::Tier(Tier::Host) => None,
             Form::Encoded(codec) | Form::EncodedOn(Tier::Host, codec) => Some(codec),
@@ -84,7 +84,11 @@ impl Shelf {
                 copied.extend_from_slice(bytes);
                 copied
             }
-            Some(Codec::Zvc) => zvc::encode(bytes),
+            Some(Codec::Zvc) => {
+                let room = usize::try_from(room.0).unwrap_or(usize::MAX);
+                zvc::encode_within(bytes, room)
+                    .ok_or_else(|| HostError(format!("what is stored takes more than `{room}` bytes")))?
+            }
             Some(codec) => return Err(HostError(format!("there is no codec `{}` here", codec.name()))),
         };
         Ok(self.add(Copy { bytes: Arc::new(copied), codec, size: bytes.len() }))
@@ -153,13 +157,16 @@ mod tests {
         for form in
             [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)]
         {
-            let copy = shelf.store(&bytes, form).unwrap();
+            let copy = shelf.store(&bytes, form, Bytes(1000)).unwrap();
             let other = shelf.share(copy).unwrap();
             shelf.discard(copy);
             assert_eq!(shelf.bytes(other).unwrap(), bytes);
             assert!(shelf.bytes(copy).is_err());
         }
-        assert!(shelf.store(&bytes, Form::Tier(Tier::Disk)).is_err());
-        assert!(shelf.store(&bytes, Form::Encoded(Codec::CastF16)).is_err());
+        assert!(shelf.store(&bytes, Form::Tier(Tier::Disk), Bytes(1000)).is_err());
+        assert!(shelf.store(&bytes, Form::Encoded(Codec::CastF16), Bytes(500)).is_err());
+        let packed = Bytes(zvc::encode(&bytes).len() as u64);
+        assert!(shelf.store(&bytes, Form::Encoded(Codec::Zvc), packed).is_ok());
+        assert!(shelf.store(&bytes, Form::Encoded(Codec::Zvc), Bytes(packed.0 - 1)).is_err());
     }
 }

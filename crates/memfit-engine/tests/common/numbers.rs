@@ -87,7 +87,7 @@ impl Host for Numbers {
         self.shared
     }
 
-    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, form: Form, _room: Bytes) -> Result<u64, HostError> {
         self.copied += 1;
         if self.loses.is_some_and(|every| self.copied.is_multiple_of(every)) {
             return Err(HostError("the disk is full".to_owned()));

@@ -168,7 +168,7 @@ pub struct Value<'g> {
     pub shape: &'g [u64],
     /// What it is to the step.
     pub role: Role,
-    /// Expected fraction of non-zero elements, for compression.
+    /// The largest share of its words of four bytes that is expected not to be zero, for compression.
     pub density: Option<f32>,
     /// Demanded address.
     pub pin: Option<Pin>,

@@ -274,7 +274,7 @@ impl Lowering<'_> {
                     Some(Held::Buffer(buffer)) => buffer,
                     _ => self.encode(value, from, codec),
                 };
-                let size = codec.bound(self.size(value));
+                let size = codec.room(&self.graph.value(value));
                 let step = self.offload((value, form), from, Content::Encoded(value, codec), size, tier);
                 if let Some(packed) = self.forms.get_mut(&encoded) {
                     packed.busy[out(tier)] = Some(step);
@@ -306,7 +306,8 @@ impl Lowering<'_> {
 
     /// Makes the encoded form of `value` in device memory.
     fn encode(&mut self, value: ValueId, from: BufferId, codec: Codec) -> BufferId {
-        let to = self.program.buffer(Content::Encoded(value, codec), codec.bound(self.size(value)), None);
+        let to =
+            self.program.buffer(Content::Encoded(value, codec), codec.room(&self.graph.value(value)), None);
         self.push(Step::Encode { from, to });
         let stored = Stored { stay: self.begin(), held: Held::Buffer(to), busy: IDLE };
         self.forms.insert((value, Form::Encoded(codec)), stored);
@@ -318,7 +319,7 @@ impl Lowering<'_> {
         let stay = self.begin();
         let (content, size, packed) = match form {
             Form::EncodedOn(_, codec) => {
-                (Content::Encoded(value, codec), codec.bound(self.size(value)), Some(codec))
+                (Content::Encoded(value, codec), codec.room(&self.graph.value(value)), Some(codec))
             }
             Form::Tier(_) | Form::Encoded(_) => (Content::Value(value), self.size(value), None),
         };

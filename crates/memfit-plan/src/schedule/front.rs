@@ -93,6 +93,11 @@ impl Front {
 }
 
 impl Infeasible {
+    /// Nothing was found, because of `why`.
+    pub(super) fn because(task: &Task<'_>, budget: Bytes, why: &str) -> Infeasible {
+        Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) }
+    }
+
     pub(super) fn new(task: &Task<'_>, budget: Bytes, least: Option<Bytes>) -> Infeasible {
         let (floor, witness) = task.floor();
         let proved = budget < floor;

@@ -5,6 +5,7 @@
 //! make a [`Front`] of run lists; [`fit()`] takes from it the fastest that can also be *placed* within the budget, and
 //! returns its program.
 
+pub mod compress;
 mod fit;
 mod front;
 pub mod hybrid;
@@ -31,14 +32,17 @@ pub struct Moving {
     pub family: &'static str,
     /// Whether its strategies may also run ops again.
     pub recomputes: bool,
+    /// Whether its strategies need to know which values are sparse, not where else there is memory.
+    pub encodes: bool,
     /// The last one is the default.
     pub strategies: &'static [&'static dyn Scheduler],
 }
 
 /// Every family that moves values, in the order of the manual.
 pub const MOVING: &[Moving] = &[
-    Moving { family: "offload", recomputes: false, strategies: offload::OFFLOADS },
-    Moving { family: "hybrid", recomputes: true, strategies: hybrid::HYBRIDS },
+    Moving { family: "offload", recomputes: false, encodes: false, strategies: offload::OFFLOADS },
+    Moving { family: "compress", recomputes: false, encodes: true, strategies: compress::COMPRESSES },
+    Moving { family: "hybrid", recomputes: true, encodes: false, strategies: hybrid::HYBRIDS },
 ];
 
 /// The strategy that people call `family:name`, with its family.

@@ -191,7 +191,7 @@ impl<'g> Task<'g> {
         let must =
             self.reuses.row(node).iter().filter(|pair| pair.must && self.resident[pair.output.index()]);
         let mut snapped: Vec<(u32, u32)> = must.map(|pair| (pair.input.0, pair.output.0)).collect();
-        let packed = |value: u32| SNAPSHOT.bound(graph.value(ValueId(value)).size);
+        let packed = |value: u32| SNAPSHOT.room(&graph.value(ValueId(value)));
         let held = |value: u32| signed(packed(value).round_up(device.align));
         let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
         let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();

@@ -2,9 +2,10 @@
 //!
 //! Bytes come in pairs, of which the second follows from the first, so that a codec that halves a value can be
 //! lossless on them. An output's pair depends on the pair at the same position of every input that stands in
-//! an in-place pair (as element-wise ops do), and on all bytes of all other inputs.
+//! an in-place pair (as element-wise ops do), and on all bytes of all other inputs. Of a value that is said to be sparse as
+//! many bytes are something as may be; the others are [`NOTHING`] and what follows from it.
 
-use memfit_ir::{Effect, Graph, Op, Role, ValueId};
+use memfit_ir::{Codec, Effect, Graph, Op, Role, Value, ValueId};
 
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     (a ^ b).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ (b >> 7)
@@ -31,6 +32,26 @@ pub(super) fn twin(first: u8) -> u8 {
 /// The top byte of a hash.
 pub(super) fn top(hash: u64) -> u8 {
     hash.to_be_bytes()[0]
+}
+
+/// The first byte of a pair that stands for zero.
+pub(super) const NOTHING: u8 = 0;
+
+/// The bytes of `value` that may be something: the first ones.
+pub(super) fn filled(value: &Value<'_>) -> usize {
+    let mask = value.size.0.div_ceil(4).div_ceil(8);
+    usize::try_from(Codec::Zvc.room(value).0 - mask).unwrap_or(usize::MAX)
+}
+
+/// The bytes from `at` on that an op writes into a value of which so many bytes may be something.
+pub(super) fn pair(first: u8, at: usize, filled: usize) -> [u8; 2] {
+    let second = twin(first);
+    [(first, at), (second, at + 1)].map(|(byte, at)| if at < filled { byte } else { nothing(at) })
+}
+
+/// What stands for zero at `at`.
+pub(super) fn nothing(at: usize) -> u8 {
+    if at.is_multiple_of(2) { NOTHING } else { twin(NOTHING) }
 }
 
 /// Fills `bytes` with what an outside source puts there: a batch, or initial weights.
@@ -159,6 +180,7 @@ impl Truth {
             }
             for (output, value) in op.writes.iter().enumerate() {
                 let size = usize::try_from(graph.value(*value).size.0).unwrap_or(usize::MAX);
+                let filled = filled(&graph.value(*value));
                 let mut bytes = Vec::with_capacity(size + 1);
                 for at in 0..size.div_ceil(2) {
                     let mut state = state;
@@ -168,7 +190,7 @@ impl Truth {
                         }
                     }
                     let first = written(state, output, at);
-                    bytes.extend([first, twin(first)]);
+                    bytes.extend(pair(first, 2 * at, filled));
                 }
                 bytes.truncate(size);
                 values[value.index()] = bytes;

@@ -2,7 +2,7 @@
 
 use memfit_ir::{BufferId, Bytes, Codec, Compute, Content, Graph, Limits, OpId, Plan, ValueId};
 
-use super::kernel::{element, hash, is_paired, start, twin, whole, written};
+use super::kernel::{element, filled, hash, is_paired, nothing, pair, start, twin, whole, written};
 
 /// What went wrong, without where.
 pub(super) type Ran<T> = Result<T, &'static str>;
@@ -180,7 +180,8 @@ impl<'a> Machine<'a> {
                 let output = if self.backwards { outputs.len() - 1 - step } else { step };
                 let (span, first) = (outputs[output], firsts[output]);
                 let memory = &mut self.banks[span.bank][span.start..span.end];
-                for (into, byte) in memory.iter_mut().skip(2 * at).zip([first, twin(first)]) {
+                let filled = filled(&self.graph.value(op.writes[output]));
+                for (into, byte) in memory.iter_mut().skip(2 * at).zip(pair(first, 2 * at, filled)) {
                     *into = byte;
                 }
             }
@@ -230,10 +231,11 @@ impl<'a> Machine<'a> {
         let size = self.value_size(value)?;
         let source = self.span(from, size)?;
         self.fill_span(to, None)?;
-        let target = self.span(to, codec.bound(size))?;
+        let (room, filled) = (codec.room(&self.graph.value(value)), filled(&self.graph.value(value)));
+        let target = self.span(to, room)?;
         let before = hash(0, self.bytes(source));
-        let mut encoded =
-            coded(self.bytes(source), codec, codec.is_lossy() && !self.limits.lossy.contains(&codec));
+        let lossy = codec.is_lossy() && !self.limits.lossy.contains(&codec);
+        let mut encoded = coded(self.bytes(source), codec, lossy, filled);
         encoded.resize(target.end - target.start, 0);
         self.store(target, &encoded);
         if hash(0, self.bytes(source)) != before {
@@ -248,11 +250,12 @@ impl<'a> Machine<'a> {
             return Err("no codec to decode with");
         };
         let size = self.value_size(value)?;
-        let source = self.span(from, codec.bound(size))?;
+        let (room, filled) = (codec.room(&self.graph.value(value)), filled(&self.graph.value(value)));
+        let source = self.span(from, room)?;
         self.fill_span(to, Some(value))?;
         let target = self.span(to, size)?;
         let before = hash(0, self.bytes(source));
-        let bytes = decoded(self.bytes(source), codec, target.end - target.start);
+        let bytes = decoded(self.bytes(source), codec, target.end - target.start, filled);
         match bytes {
             Some(bytes) => self.store(target, &bytes),
             None => drop(self.scribble(target)),
@@ -272,13 +275,14 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// `bytes` encoded; what is lost where `lossy` is one bit of every pair.
-fn coded(bytes: &[u8], codec: Codec, lossy: bool) -> Vec<u8> {
+/// `bytes` encoded, of which the first `filled` may be something; what is lost where `lossy` is one bit of every pair.
+fn coded(bytes: &[u8], codec: Codec, lossy: bool, filled: usize) -> Vec<u8> {
     let key = codec.name().len().to_le_bytes()[0] ^ 0xA7;
     match codec {
         Codec::Zvc => {
-            let mut coded: Vec<u8> = bytes.iter().map(|byte| byte ^ key).collect();
-            let check = hash(5, bytes).to_le_bytes();
+            let mut coded: Vec<u8> = bytes.iter().take(filled).map(|byte| byte ^ key).collect();
+            let is_sparse = (filled..bytes.len()).all(|at| bytes[at] == nothing(at));
+            let check = hash(if is_sparse { 5 } else { 6 }, bytes).to_le_bytes();
             coded.extend(check.iter().cycle().take(bytes.len().div_ceil(4).div_ceil(8)));
             coded
         }
@@ -292,12 +296,13 @@ fn coded(bytes: &[u8], codec: Codec, lossy: bool) -> Vec<u8> {
 }
 
 /// The `size` bytes that were encoded; `None` if `bytes` is no encoding.
-fn decoded(bytes: &[u8], codec: Codec, size: usize) -> Option<Vec<u8>> {
+fn decoded(bytes: &[u8], codec: Codec, size: usize, filled: usize) -> Option<Vec<u8>> {
     let key = codec.name().len().to_le_bytes()[0] ^ 0xA7;
     match codec {
         Codec::Zvc => {
-            let plain: Vec<u8> = bytes.iter().take(size).map(|byte| byte ^ key).collect();
-            let same = coded(&plain, codec, false).iter().zip(bytes).all(|(a, b)| a == b);
+            let mut plain: Vec<u8> = bytes.iter().take(filled.min(size)).map(|byte| byte ^ key).collect();
+            plain.extend((plain.len()..size).map(nothing));
+            let same = coded(&plain, codec, false, filled).iter().zip(bytes).all(|(a, b)| a == b);
             same.then_some(plain)
         }
         Codec::CastF16 | Codec::CastBf16 => {

@@ -7,10 +7,11 @@
 //! than either alone within the same live budget. Time that of recomputation on its whole ladder, and a local search
 //! for each round. Ties go to what was found first.
 
-use memfit_ir::{Bytes, Link};
+use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, again, climb, link, signed,
+    Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits, again, climb, link,
+    signed,
 };
 use crate::liveness::Profile;
 use crate::{Context, Info};
@@ -42,33 +43,54 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
-        let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
-        let Some(link) = link(context.device) else {
-            return Err(why("the device has no link to host memory"));
-        };
-        let mut search = Search { task, link, budget, context, lowest: None };
+        // What waits does so behind a link, or encoded: whichever is faster in the end.
+        let behind = link(context.device).map(Waits::Behind);
+        let plain = RunList::plain(task);
+        let encoded = Waits::Encoded(Codec::Zvc);
+        let encoded = Chooser::waiting(task, &plain, encoded, budget, context).is_ok().then_some(encoded);
+        if behind.is_none() && encoded.is_none() {
+            return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
+        }
+        let (mut best, mut lowest): (Option<Moved>, Option<Bytes>) = (None, None);
+        for waits in [behind, encoded].into_iter().flatten() {
+            let mut search = Search { task, waits, budget, context, lowest: None };
+            let found = search.fastest();
+            lowest = [lowest, search.lowest].into_iter().flatten().min();
+            best = [best, found].into_iter().flatten().min_by_key(|moved| moved.time);
+            if best.as_ref().is_some_and(|best| best.time <= task.base_time()) {
+                break;
+            }
+        }
+        best.ok_or_else(|| Infeasible::new(task, budget, lowest))
+    }
+}
+
+impl Search<'_> {
+    /// The fastest step in which values wait as they may.
+    fn fastest(&mut self) -> Option<Moved> {
+        let (task, budget, context) = (self.task, self.budget, self.context);
         // Where the link keeps up, nothing has to run again.
-        let plain = search.plain();
+        let plain = self.plain();
         let mut found: Vec<Found> = plain.into_iter().collect();
-        if !search.is_best(&found) {
+        if !self.is_best(&found) {
             let front = climb(task, Bytes::MAX, context);
             for point in starts(&front, budget) {
-                if search.is_best(&found) || (context.stop)() && !found.is_empty() {
+                if self.is_best(&found) || (context.stop)() && !found.is_empty() {
                     break;
                 }
-                found.extend(search.start(point));
+                found.extend(self.start(point));
             }
         }
         found.sort_by_key(|found| found.moved.time);
         found.truncate(KEPT);
         let mut best: Option<Moved> = None;
         for found in found {
-            let moved = search.improve(found);
+            let moved = self.improve(found);
             if best.as_ref().is_none_or(|best| moved.time < best.time) {
                 best = Some(moved);
             }
         }
-        best.ok_or_else(|| Infeasible::new(task, budget, search.lowest))
+        best
     }
 }
 
@@ -91,7 +113,7 @@ struct Found {
 
 struct Search<'a> {
     task: &'a Task<'a>,
-    link: Link,
+    waits: Waits,
     budget: Bytes,
     context: &'a Context<'a>,
     /// The least live bytes of what was too large.
@@ -108,14 +130,14 @@ impl<'a> Search<'a> {
     where
         'a: 'r,
     {
-        Chooser::new(self.task, runs, self.link, self.budget, self.context)
+        Chooser::new(self.task, runs, self.waits, self.budget, self.context)
     }
 
     /// Every op once, with values moved until they fit.
     fn plain(&mut self) -> Option<Found> {
         let runs = RunList::plain(self.task);
         let mut chooser = self.chooser(&runs)?;
-        let found = chooser.fastest();
+        let found = chooser.settled(Chooser::fastest);
         self.lowest = chooser.lowest();
         drop(chooser);
         found.map(|(chosen, moved)| Found { runs, chosen, moved })
@@ -124,7 +146,8 @@ impl<'a> Search<'a> {
     /// `runs` with values moved until they fit.
     fn moved(&mut self, runs: &RunList) -> Option<Found> {
         let mut chooser = self.chooser(runs)?;
-        let found = chooser.best().map(|(chosen, moved)| Found { runs: runs.clone(), chosen, moved });
+        let found = chooser.settled(Chooser::best);
+        let found = found.map(|(chosen, moved)| Found { runs: runs.clone(), chosen, moved });
         let lowest = chooser.lowest();
         self.lowest = [self.lowest, lowest].into_iter().flatten().min();
         found
@@ -135,7 +158,8 @@ impl<'a> Search<'a> {
         let mut chooser = self.chooser(runs)?;
         let held = chooser.gaps_of(away);
         let held = chooser.run(&held).map(|moved| (held, moved));
-        let best = [held, chooser.best()].into_iter().flatten().min_by_key(|(_, moved)| moved.time);
+        let best =
+            [held, chooser.settled(Chooser::best)].into_iter().flatten().min_by_key(|(_, moved)| moved.time);
         best.map(|(chosen, moved)| Found { runs: runs.clone(), chosen, moved })
     }
 
@@ -176,8 +200,8 @@ impl<'a> Search<'a> {
         let held = self.chooser(&found.runs)?.away(&found.chosen);
         let more = MORE.iter().filter_map(|part| {
             let budget = Bytes(self.budget.0 - self.budget.0.saturating_sub(self.task.floor().0.0) / part);
-            let mut chooser = Chooser::new(self.task, &found.runs, self.link, budget, self.context)?;
-            let (chosen, _) = chooser.best()?;
+            let mut chooser = Chooser::new(self.task, &found.runs, self.waits, budget, self.context)?;
+            let (chosen, _) = chooser.settled(Chooser::best)?;
             Some(chooser.away(&chosen))
         });
         for away in std::iter::once(held).chain(more.collect::<Vec<_>>()) {

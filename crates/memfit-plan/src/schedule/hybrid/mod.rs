@@ -16,7 +16,7 @@ use super::layers::{Layer, turn};
 use super::recompute::{again, climb, rebuild};
 use super::state::Away;
 use super::task::{NONE, narrow, signed};
-use super::transfers::{Chooser, Gap, Gaps, Window, link, on_demand};
+use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.

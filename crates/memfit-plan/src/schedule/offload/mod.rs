@@ -24,7 +24,9 @@ pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
 use super::layers::turn;
-use super::transfers::{Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, standardise};
+use super::transfers::{
+    Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
+};
 use super::{Infeasible, Moved, RunList, Scheduler, Task, random};
 
 /// Every strategy; the last one is the default. This order is the order of the manual.

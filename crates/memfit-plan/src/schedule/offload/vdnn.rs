@@ -11,7 +11,9 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, turn};
+use super::{
+    Chooser, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, return_one_ahead, turn,
+};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -124,15 +126,6 @@ fn windows(task: &Task<'_>, chooser: &Chooser<'_>, policy: Policy) -> Vec<Window
     if !policy.waits {
         leave_when_copied(step, &mut windows);
     }
-    // The next to be used is fetched while the one before it is used.
-    windows.sort_by_key(|window| window.gap.to);
-    let mut before = turn;
-    let mut last = turn;
-    for window in &mut windows {
-        if window.gap.to > last {
-            (before, last) = (last, window.gap.to);
-        }
-        window.back = before.clamp(window.gone + 2, window.gap.to);
-    }
+    return_one_ahead(&mut windows, turn);
     windows
 }

@@ -431,7 +431,7 @@ mod tests {
     use crate::schedule::recompute::{Best, Recompute};
 
     fn wide() -> Graph {
-        layered(Layered { ops: 1000, edges: 5875, layers: 60, skips: 14, unit: 16 }, 1)
+        layered(Layered { ops: 1000, edges: 5875, layers: 60, skips: 14, unit: 16, sparse: 0 }, 1)
     }
 
     /// Runs `with` on the task of `graph`, and on nine tenths of its peak, the constant not counted.

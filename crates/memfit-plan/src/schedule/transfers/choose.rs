@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use memfit_ir::{Bytes, Device, Link, Nanos, Tier};
 use memfit_sim::simulate;
 
-use super::gaps::{Gap, Gaps, Pressure};
+use super::gaps::{Gap, Gaps, Pressure, Waits};
 use super::random::Random;
 use super::tiers::spread;
 use super::windows::{Window, live_without, narrow as narrow_windows, program, windows};
@@ -39,6 +39,9 @@ const CHANGES: usize = 200;
 /// Steps of programs that all those runs may take together.
 const WORK: usize = 2_000_000;
 
+/// Times that gaps are chosen for less than the budget, at most.
+const TIGHTENED: usize = 5;
+
 /// Gaps chosen at a time: one in so many.
 const BATCH: usize = 400;
 
@@ -49,6 +52,8 @@ pub(in crate::schedule) struct Chooser<'a> {
     step: Gaps,
     context: &'a Context<'a>,
     budget: Bytes,
+    /// Bytes by which live bytes stay below the budget while gaps are chosen.
+    margin: i64,
     /// Time of all runs, nothing waited for.
     base: Nanos,
     /// The least live bytes that a choice came to which was too large.
@@ -56,17 +61,17 @@ pub(in crate::schedule) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    /// `None` if `runs` is no schedule of `task`. Copies go over `link`, to the host memory of the context's device.
+    /// `None` if `runs` is no schedule of `task`. Values wait as `waits` says.
     pub(in crate::schedule) fn new(
         task: &'a Task<'a>,
         runs: &'a RunList,
-        link: Link,
+        waits: Waits,
         budget: Bytes,
         context: &'a Context<'a>,
     ) -> Option<Self> {
-        let step = Gaps::of(task, runs, link)?;
+        let step = Gaps::of(task, runs, waits, context.device)?;
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
-        Some(Chooser { task, runs, step, context, budget, base, lowest: None })
+        Some(Chooser { task, runs, step, context, budget, margin: 0, base, lowest: None })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -80,10 +85,56 @@ impl<'a> Chooser<'a> {
         budget: Bytes,
         context: &'a Context<'a>,
     ) -> Result<Self, Infeasible> {
-        let why = |why: &str| Infeasible { why: Some(why.to_owned()), ..Infeasible::new(task, budget, None) };
-        let link = link(context.device).ok_or_else(|| why("the device has no link to host memory"))?;
-        let chooser = Chooser::new(task, runs, link, budget, context);
-        chooser.ok_or_else(|| why("the graph is no step that can run as it is"))
+        let link = link(context.device)
+            .ok_or_else(|| Infeasible::because(task, budget, "the device has no link to host memory"))?;
+        Chooser::waiting(task, runs, Waits::Behind(link), budget, context)
+    }
+
+    /// As [`Chooser::new`].
+    ///
+    /// # Errors
+    ///
+    /// [`Infeasible`] if `runs` is no schedule of `task`, or values are to be encoded and the graph says of none that this makes
+    /// it smaller.
+    pub(in crate::schedule) fn waiting(
+        task: &'a Task<'a>,
+        runs: &'a RunList,
+        waits: Waits,
+        budget: Bytes,
+        context: &'a Context<'a>,
+    ) -> Result<Self, Infeasible> {
+        let chooser = Chooser::new(task, runs, waits, budget, context);
+        let chooser = chooser
+            .ok_or_else(|| Infeasible::because(task, budget, "the graph is no step that can run as it is"))?;
+        let is_encoded = |gap: &Gap| gap.form.codec().is_some();
+        let encodes = !matches!(waits, Waits::Behind(_));
+        if encodes && !chooser.step.gaps.iter().any(is_encoded) {
+            return Err(Infeasible::because(task, budget, "the graph says of no value that it is sparse"));
+        }
+        Ok(chooser)
+    }
+
+    /// Has gaps chosen for less than the budget, by what the last choice was too large: between two runs a value and its
+    /// encoded form are there together. False if that would be in vain.
+    fn tighten(&mut self) -> bool {
+        let over = self.lowest.map_or(0, |lowest| signed(lowest) - signed(self.budget));
+        let more = self.margin + over;
+        if over <= 0 || more > signed(self.budget) / 2 || (self.context.stop)() {
+            return false;
+        }
+        (self.margin, self.lowest) = (more, None);
+        true
+    }
+
+    /// What `find` finds, which is asked again with less where its choices turn out to be too large.
+    pub(in crate::schedule) fn settled<T>(&mut self, find: impl Fn(&mut Self) -> Option<T>) -> Option<T> {
+        for _ in 0..TIGHTENED {
+            let found = find(self);
+            if found.is_some() || !self.tighten() {
+                return found;
+            }
+        }
+        None
     }
 
     /// `moved`, or that nothing was found that fits.
@@ -126,7 +177,7 @@ impl<'a> Chooser<'a> {
 
     /// The most that may be live.
     pub(in crate::schedule) fn limit(&self) -> i64 {
-        signed(self.budget)
+        signed(self.budget) - self.margin
     }
 
     /// Ns of all runs, if nothing is waited for.
@@ -256,7 +307,7 @@ impl<'a> Chooser<'a> {
 
     /// Counts the copy of `gap`, if there is room for it.
     fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
-        let size = gap.size.unsigned_abs();
+        let size = gap.copy;
         let during = gap.from..gap.to.min(copies.len() - 1) + 1;
         let device = self.context.device;
         let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
@@ -303,7 +354,7 @@ impl<'a> Chooser<'a> {
     /// The step with the values of `chosen` moved, if it fits and is a step at all: copies are made while there is room for
     /// what they are of, and what is away comes back as early as there is room.
     pub(in crate::schedule) fn run(&mut self, chosen: &[usize]) -> Option<Moved> {
-        if self.context.device.disk.is_none() {
+        if self.context.device.disk.is_none() || !self.is_tiered() {
             return self.timed(&windows(&self.step, chosen, self.limit()));
         }
         let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
@@ -318,8 +369,16 @@ impl<'a> Chooser<'a> {
 
     /// The step with what `windows` say away as they say, if it fits and is a step at all.
     pub(in crate::schedule) fn run_at(&mut self, windows: &[Window]) -> Option<Moved> {
+        if !self.is_tiered() {
+            return self.timed(windows);
+        }
         let ways = spread(&self.step, windows, self.limit(), self.context.device);
         self.fastest_of(ways)
+    }
+
+    /// Whether values leave device memory.
+    fn is_tiered(&self) -> bool {
+        self.step.gaps.iter().any(|gap| gap.form.tier().is_some())
     }
 
     /// As [`Chooser::run`], with all copies on the disk, if there is one.

@@ -1,6 +1,6 @@
-//! The times between two uses of a value, in which it could be elsewhere.
+//! The times between two uses of a value, in which it could be elsewhere, or encoded, or both.
 
-use memfit_ir::{Link, ValueId};
+use memfit_ir::{Bytes, Codec, Device, Form, Link, Tier, ValueId};
 
 use super::{RunList, Task, narrow, signed};
 
@@ -8,14 +8,19 @@ use super::{RunList, Task, narrow, signed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::schedule) struct Gap {
     pub(in crate::schedule) value: u32,
+    /// How it waits.
+    pub(in crate::schedule) form: Form,
     /// Bytes that are free meanwhile.
     pub(in crate::schedule) size: i64,
+    /// Bytes of its copy in another tier, and those that it takes here while a transfer is under way.
+    pub(in crate::schedule) copy: u64,
+    pub(in crate::schedule) flight: i64,
     /// The run that uses it last before, and the one that uses it next; one beyond all runs for the end of the step.
     pub(in crate::schedule) from: usize,
     pub(in crate::schedule) to: usize,
     /// Whether the run before makes it, so that it can't be copied beside that run.
     pub(in crate::schedule) made: bool,
-    /// Ns that its transfers take: out, and back.
+    /// Ns that its transfers take, or its codec: out, and back.
     pub(in crate::schedule) out: u64,
     pub(in crate::schedule) back: u64,
 }
@@ -42,6 +47,59 @@ impl Gaps {
     /// The first run that holds the most, and what it holds.
     pub(in crate::schedule) fn highest(live: &[i64]) -> Option<(usize, i64)> {
         live.iter().copied().enumerate().max_by_key(|&(at, live)| (live, std::cmp::Reverse(at)))
+    }
+}
+
+/// How values may wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::schedule) enum Waits {
+    /// In host memory, or on a disk.
+    Behind(Link),
+    /// Encoded in device memory, where the graph says that this takes less.
+    Encoded(Codec),
+    /// In host memory, or on a disk; encoded there where the graph says that this takes less.
+    EncodedBehind(Link, Codec),
+}
+
+impl Waits {
+    /// Whether ops go on while values leave and come back.
+    fn is_asynchronous(self) -> bool {
+        match self {
+            Waits::Behind(link) | Waits::EncodedBehind(link, _) => link.asynchronous,
+            Waits::Encoded(_) => false,
+        }
+    }
+
+    /// The gap of `value` between these runs; `None` if it can't wait so.
+    fn gap(
+        self,
+        task: &Task<'_>,
+        device: &Device,
+        value: u32,
+        (from, to, made): (usize, usize, bool),
+    ) -> Option<Gap> {
+        let this = task.graph.value(ValueId(value));
+        let whole = task.size[value as usize];
+        let rounded = |room: Bytes| signed(room.round_up(device.align));
+        let smaller = |codec: Codec| Some(codec.room(&this)).filter(|&room| rounded(room) < whole);
+        let behind = |link: Link, (form, moved, flight): (Form, Bytes, i64)| {
+            let (out, back) = (link.out_time(moved).0, link.in_time(moved).0);
+            Gap { value, form, size: whole, copy: moved.0, flight, from, to, made, out, back }
+        };
+        let plain = (Form::Tier(Tier::Host), this.size, whole);
+        match self {
+            Waits::Behind(link) => Some(behind(link, plain)),
+            Waits::EncodedBehind(link, codec) => {
+                let encoded = |room| (Form::EncodedOn(Tier::Host, codec), room, rounded(room));
+                Some(behind(link, smaller(codec).map_or(plain, encoded)))
+            }
+            Waits::Encoded(codec) => {
+                let size = whole - rounded(smaller(codec)?);
+                let (out, back) = device.codec_times(codec, this.size);
+                let (form, out, back) = (Form::Encoded(codec), out.0, back.0);
+                Some(Gap { value, form, size, copy: 0, flight: 0, from, to, made, out, back })
+            }
+        }
     }
 }
 
@@ -97,7 +155,7 @@ const LEAST: i64 = 4 << 10;
 
 impl Gaps {
     /// Those of `runs`; `None` if that is no schedule of `task`. Time O(operands of all runs), and the gaps are sorted.
-    pub(super) fn of(task: &Task<'_>, runs: &RunList, link: Link) -> Option<Gaps> {
+    pub(super) fn of(task: &Task<'_>, runs: &RunList, waits: Waits, device: &Device) -> Option<Gaps> {
         let live = runs.profile(task)?.iter().map(|&bytes| signed(bytes)).collect();
         let mut begins = Vec::with_capacity(runs.len() + 1);
         let mut now = 0u64;
@@ -107,12 +165,17 @@ impl Gaps {
             now = now.saturating_add(time[node as usize]);
         }
         begins.push(now);
-        Some(Gaps { live, begins, gaps: gaps(task, runs, link), asynchronous: link.asynchronous })
+        Some(Gaps {
+            live,
+            begins,
+            gaps: gaps(task, runs, waits, device),
+            asynchronous: waits.is_asynchronous(),
+        })
     }
 }
 
 /// The gaps of all values that may be moved, by their first use, the larger value first.
-fn gaps(task: &Task<'_>, runs: &RunList, link: Link) -> Vec<Gap> {
+fn gaps(task: &Task<'_>, runs: &RunList, waits: Waits, device: &Device) -> Vec<Gap> {
     let may_move: Vec<bool> =
         task.size.iter().enumerate().map(|(at, &size)| size >= LEAST && task.may_move(at)).collect();
     let mut gaps = Vec::new();
@@ -120,9 +183,7 @@ fn gaps(task: &Task<'_>, runs: &RunList, link: Link) -> Vec<Gap> {
     let mut used: Vec<Option<(usize, bool)>> = vec![None; task.size.len()];
     let gap = |value: u32, from: Option<(usize, bool)>, to: usize| {
         let (from, made) = from.filter(|&(from, _)| to > from + 1)?;
-        let exact = task.graph.value(ValueId(value)).size;
-        let (out, back) = (link.out_time(exact).0, link.in_time(exact).0);
-        Some(Gap { value, size: task.size[value as usize], from, to, made, out, back })
+        waits.gap(task, device, value, (from, to, made))
     };
     for (at, (node, first)) in runs.each(task).enumerate() {
         for &value in task.reads_of(node, first).iter().filter(|&&value| may_move[value as usize]) {

@@ -7,9 +7,9 @@ mod weigh;
 mod windows;
 
 pub(super) use choose::{Chooser, link};
-pub(super) use gaps::{Gap, Gaps, Pressure};
+pub(super) use gaps::{Gap, Gaps, Pressure, Waits};
 pub(super) use weigh::standardise;
-pub(super) use windows::{Window, leave_when_copied, on_demand};
+pub(super) use windows::{Window, leave_when_copied, on_demand, return_one_ahead};
 
 use super::state::Away;
 use super::task::{narrow, signed};

@@ -18,7 +18,7 @@ const BACKLOGS: [u64; 4] = [32, 12, 6, 3];
 /// `windows` with their tiers, in each way that is tried. Without a disk that is one: all in host memory.
 pub(super) fn spread(step: &Gaps, windows: &[Window], budget: i64, device: &Device) -> Vec<Vec<Window>> {
     let Some(disk) = device.disk else { return vec![windows.to_vec()] };
-    let sizes = windows.iter().map(|window| u128::from(window.gap.size.unsigned_abs()));
+    let sizes = windows.iter().map(|window| u128::from(window.gap.copy));
     let total: u128 = sizes.sum();
     let needed = u128::from(Held::of(step, windows).saturating_sub(device.host_memory.0));
     let mut found: Vec<Vec<bool>> = Vec::new();
@@ -68,7 +68,7 @@ impl Held<'_> {
 
     /// Takes the copy of `window`, if there is room for it.
     fn take(&mut self, window: &Window) -> bool {
-        let (size, during) = (window.gap.size.unsigned_abs(), self.during(window));
+        let (size, during) = (window.gap.copy, self.during(window));
         let fits = self.bytes[during.clone()].iter().all(|&held| held + size <= self.most);
         if fits {
             self.bytes[during].iter_mut().for_each(|held| *held += size);
@@ -95,7 +95,7 @@ fn longest(step: &Gaps, windows: &[Window], least: u128, host: Bytes) -> Vec<boo
     while stored < least {
         let Some(at) = rest.next() else { break };
         on_disk[at] = true;
-        stored += u128::from(windows[at].gap.size.unsigned_abs());
+        stored += u128::from(windows[at].gap.copy);
     }
     let mut held = held(step, host);
     for at in rest.rev() {
@@ -110,7 +110,7 @@ fn every(step: &Gaps, windows: &[Window], (total, least): (u128, u128), host: By
     let (mut left, mut stored) = (0u128, 0u128);
     let mut held = held(step, host);
     leaving(windows, |window| {
-        let size = u128::from(window.gap.size.unsigned_abs());
+        let size = u128::from(window.gap.copy);
         left += size;
         let on_disk = (stored + size) * total.max(1) <= left * least || !held.take(window);
         stored += if on_disk { size } else { 0 };
@@ -129,7 +129,7 @@ fn first(
     let (mut stored, mut free) = (0u128, 0u64);
     let mut held = held(step, host);
     leaving(windows, |window| {
-        let (size, now) = (window.gap.size.unsigned_abs(), step.begins[window.store]);
+        let (size, now) = (window.gap.copy, step.begins[window.store]);
         let idle = stored < least && free.saturating_sub(now) <= backlog;
         let on_disk = idle || !held.take(window);
         if on_disk {

@@ -12,8 +12,8 @@ use super::{RunList, Task};
 #[derive(Clone, Copy, Debug)]
 pub(in crate::schedule) struct Window {
     pub(in crate::schedule) gap: Gap,
-    /// Where it waits: host memory, unless there is a disk that takes it.
-    pub(in crate::schedule) tier: Tier,
+    /// How it waits: as its gap has it, unless there is a disk that takes it.
+    pub(in crate::schedule) form: Form,
     /// The run before which its copy is begun.
     pub(in crate::schedule) store: usize,
     /// The last run during which it is still there, in `gap.from..gap.to`.
@@ -25,14 +25,23 @@ pub(in crate::schedule) struct Window {
 impl Window {
     /// From right after the use before `gap` until right before the one after it.
     pub(in crate::schedule) fn whole(gap: Gap) -> Window {
-        Window { gap, tier: Tier::Host, store: gap.from + 1, gone: gap.from, back: gap.to }
+        Window { gap, form: gap.form, store: gap.from + 1, gone: gap.from, back: gap.to }
     }
 
     /// Its copy waits on a disk behind `link`.
     pub(super) fn move_to_disk(&mut self, link: Link) {
-        let exact = Bytes(self.gap.size.unsigned_abs());
-        self.tier = Tier::Disk;
-        (self.gap.out, self.gap.back) = (link.out_time(exact).0, link.in_time(exact).0);
+        let moved = Bytes(self.gap.copy);
+        self.form = match self.form {
+            Form::Tier(_) => Form::Tier(Tier::Disk),
+            Form::EncodedOn(_, codec) => Form::EncodedOn(Tier::Disk, codec),
+            Form::Encoded(_) => return,
+        };
+        (self.gap.out, self.gap.back) = (link.out_time(moved).0, link.in_time(moved).0);
+    }
+
+    /// The queue of its transfers, by tier. What is encoded in device memory waits for none.
+    fn queue(&self) -> usize {
+        self.form.tier().map_or(0, Tier::index)
     }
 
     /// Copied beside the run that uses it last before `gap`; where that run makes it, beside the one after it, if there is
@@ -49,6 +58,19 @@ impl Window {
 pub(in crate::schedule) fn leave_when_copied(step: &Gaps, windows: &mut [Window]) {
     let mut live = vec![0; step.live.len() + 1];
     leave_late(step, windows, &mut live, i64::MAX);
+}
+
+/// Fetches each value that is used after `turn`, where forward turns to backward, while what is fetched before it is used.
+pub(in crate::schedule) fn return_one_ahead(windows: &mut [Window], turn: usize) {
+    windows.sort_by_key(|window| window.gap.to);
+    let mut before = turn;
+    let mut last = turn;
+    for window in windows {
+        if window.gap.to > last {
+            (before, last) = (last, window.gap.to);
+        }
+        window.back = before.clamp(window.gone + 2, window.gap.to);
+    }
 }
 
 /// What is evicted, and when, if a value goes only where room is needed for a run: of those that the run does not use, the one
@@ -130,20 +152,20 @@ pub(super) fn narrow(step: &Gaps, windows: &mut [Window], budget: i64) {
 fn leave_late(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i64) {
     let mut queues = [0u64; Tier::ALL.len()];
     for window in windows {
-        let Gap { size, from, to, out, .. } = window.gap;
-        let mut free = queues[window.tier.index()];
+        let Gap { flight, from, to, out, .. } = window.gap;
+        let mut free = queues[window.queue()];
         free = free.max(step.begins[from + 1]).saturating_add(out);
         // One run in between at least in which it is away.
         while window.gone + 2 < to
             && step.begins[window.gone + 1] < free
-            && live[window.gone + 1].saturating_add(size) <= budget
+            && live[window.gone + 1].saturating_add(flight) <= budget
         {
-            live[window.gone + 1] += size;
+            live[window.gone + 1] += flight;
             window.gone += 1;
         }
         // What is not done by then is waited for.
         free = free.min(step.begins[window.gone + 1].max(step.begins[from + 1].saturating_add(out)));
-        queues[window.tier.index()] = free;
+        queues[window.queue()] = free;
     }
 }
 
@@ -155,15 +177,15 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
     let mut queues = [u64::MAX; Tier::ALL.len()];
     for at in order {
         let window = &mut windows[at];
-        let Gap { size, to, back, .. } = window.gap;
-        let next = &mut queues[window.tier.index()];
+        let Gap { flight, to, back, .. } = window.gap;
+        let next = &mut queues[window.queue()];
         let begin = (*next).min(step.begins[to]).saturating_sub(back);
         while window.back > window.gone + 2
             && step.begins[window.back] > begin
-            && live[window.back - 1].saturating_add(size) <= budget
+            && live[window.back - 1].saturating_add(flight) <= budget
         {
             window.back -= 1;
-            live[window.back] += size;
+            live[window.back] += flight;
         }
         *next = begin.max(step.begins[window.back]);
     }
@@ -183,10 +205,15 @@ fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
         loads[window.back].push(at);
     }
     let value = |at: usize| ValueId(windows[at].gap.value);
-    let form = |at: usize| Form::Tier(windows[at].tier);
+    let form = |at: usize| windows[at].form;
+    // What the transfer reads stays until it is done, or as long as it may.
+    let held = |at: usize| match windows[at].form {
+        Form::EncodedOn(_, codec) => Some(Form::Encoded(codec)),
+        Form::Tier(_) | Form::Encoded(_) => None,
+    };
     runs.actions_with(task, |run, actions| {
         actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), form(at))));
-        actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), None)));
+        actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), held(at))));
         // Who is needed first is fetched first.
         loads[run].sort_by_key(|&at| (windows[at].gap.to, at));
         actions.extend(loads[run].iter().map(|&at| Action::Load(value(at), form(at))));
