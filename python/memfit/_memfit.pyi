@@ -73,6 +73,7 @@ class Eager:
         exact: bool = True,
         afresh: bool = False,
         host_budget: int = 0,
+        lossless: list[str] = ...,
     ) -> None: ...
     def dispatch(
         self,

@@ -56,6 +56,9 @@ pub struct Options {
     pub budget: Budget,
     /// Memory of the process for copies of tensors that leave the device between two uses, where a plan says so.
     pub host: Option<Budget>,
+    /// Whether plans may hold sparse tensors without their zeros, by zero-value compression, which is lossless. How sparse they are
+    /// is measured while a step is recorded. A `strategy` of the family `compress` does so in any case.
+    pub zvc: bool,
     /// When decisions are made.
     pub mode: Mode,
     /// Whether each step is recorded, for [`crate::take_recorded`].
@@ -78,6 +81,7 @@ impl Default for Options {
         Options {
             budget: Budget::UNLIMITED,
             host: None,
+            zvc: false,
             mode: Mode::Online,
             record: false,
             strategy: memfit::AUTO,

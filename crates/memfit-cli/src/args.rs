@@ -73,7 +73,7 @@ pub(crate) struct MeansArgs {
     /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file [default: A100-80]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) device: Option<String>,
-    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME`, `hybrid:NAME` or
+    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME`, `compress:NAME`, `hybrid:NAME` or
     /// `place:NAME`; may be given several times. `budget:live` bounds live bytes instead of the arena, for hosts that
     /// choose addresses themselves
     #[arg(long, value_name = "FAMILY:NAME")]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Form, Nanos, Store, Tier};
+use memfit_ir::{Bytes, Codec, Form, Nanos, Store, Tier};
+
+use crate::settings::Settings;
 
 /// A byte range of the arena. Without addresses (allocator `ideal`) the offset is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +137,7 @@ pub enum Source {
 }
 
 /// A host without a device: an op takes the time that its call expects, on a virtual clock; a transfer takes what its link
-/// does, one after the other in each direction, beside the ops.
+/// does, one after the other in each direction, beside the ops; a codec takes what the settings say, in between.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualHost {
     clock: Nanos,
@@ -145,30 +147,50 @@ pub struct VirtualHost {
     tiers: [Option<Store>; Tier::ALL.len()],
     /// By tier: when the queue to it and the one from it are done.
     queues: [[u64; 2]; Tier::ALL.len()],
-    /// By copy: its bytes and tier, and when what is under way with it is done. Without a tier it is in device memory.
-    copies: BTreeMap<u64, (Bytes, Option<Tier>, u64)>,
+    /// Plain bytes per second of codecs, `(encode, decode)`.
+    codecs: Vec<(Codec, f64, f64)>,
+    copies: BTreeMap<u64, Copied>,
     copied: u64,
+}
+
+/// A copy that there would be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Copied {
+    size: Bytes,
+    /// Without one it is in device memory.
+    tier: Option<Tier>,
+    codec: Option<Codec>,
+    /// When what is under way with it is done.
+    done: u64,
 }
 
 impl Default for VirtualHost {
     /// The clock starts at 1 ns, as that of DTR's simulator.
     fn default() -> Self {
-        VirtualHost::with_tiers([None; Tier::ALL.len()])
+        VirtualHost::of(&Settings::new(Bytes::MAX))
     }
 }
 
 impl VirtualHost {
-    /// One with memory for copies in other tiers.
+    /// One with the memory for copies in other tiers, and the codecs, that `settings` has.
     #[must_use]
-    pub fn with_tiers(tiers: [Option<Store>; Tier::ALL.len()]) -> VirtualHost {
+    pub fn of(settings: &Settings) -> VirtualHost {
         VirtualHost {
             clock: Nanos(1),
             replays_random: true,
             drawn: 0,
-            tiers,
+            tiers: settings.tiers,
+            codecs: settings.codecs.clone(),
             queues: [[0; 2]; Tier::ALL.len()],
             copies: BTreeMap::new(),
             copied: 0,
+        }
+    }
+
+    /// `codec` has been at work on `plain` bytes, by the rate that `of` takes.
+    fn code(&mut self, codec: Option<Codec>, plain: Bytes, of: impl Fn(&(Codec, f64, f64)) -> f64) {
+        if let Some(rate) = self.codecs.iter().find(|(known, ..)| Some(*known) == codec).map(of) {
+            self.clock = self.clock + Nanos::from_secs_f64(plain.0 as f64 / rate.max(1.0));
         }
     }
 
@@ -204,39 +226,41 @@ impl Host for VirtualHost {
     fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         let lost = |copy| HostError(format!("there is no copy `{copy}`"));
         let (size, before) = match from {
+            Source::Block(block) if form.codec().is_some() => {
+                self.code(form.codec(), block.size, |&(_, encode, _)| encode);
+                (room, None)
+            }
             Source::Block(block) => (block.size, None),
             Source::Copy(copy) => {
-                let (size, tier, _) = *self.copies.get(&copy).ok_or_else(|| lost(copy))?;
-                (size, tier)
+                let copied = self.copies.get(&copy).ok_or_else(|| lost(copy))?;
+                (copied.size, copied.tier)
             }
         };
-        let (size, tier) = match form {
-            Form::Encoded(_) if matches!(from, Source::Block(_)) => (room, None),
-            _ => (size, form.tier()),
-        };
+        let tier = form.tier();
         let done = match (tier, before) {
             (Some(tier), _) => self.transfer(tier, 0, size)?,
             (None, Some(from)) => self.transfer(from, 1, size)?,
             (None, None) => self.clock.0,
         };
         self.copied += 1;
-        self.copies.insert(self.copied, (size, tier, done));
+        self.copies.insert(self.copied, Copied { size, tier, codec: form.codec(), done });
         Ok(self.copied)
     }
 
-    fn load(&mut self, copy: u64, _to: Block) -> Result<(), HostError> {
+    fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let lost = || HostError(format!("there is no copy `{copy}`"));
-        let (size, tier, done) = *self.copies.get(&copy).ok_or_else(lost)?;
-        let done = match tier {
-            Some(tier) => self.transfer(tier, 1, size)?,
-            None => done,
+        let copied = *self.copies.get(&copy).ok_or_else(lost)?;
+        let done = match copied.tier {
+            Some(tier) => self.transfer(tier, 1, copied.size)?,
+            None => copied.done,
         };
-        self.copies.insert(copy, (size, tier, done));
+        self.code(copied.codec, to.size, |&(_, _, decode)| decode);
+        self.copies.insert(copy, Copied { done, ..copied });
         Ok(())
     }
 
     fn wait(&mut self, copy: u64) -> Result<(), HostError> {
-        let done = self.copies.get(&copy).map_or(0, |&(_, _, done)| done);
+        let done = self.copies.get(&copy).map_or(0, |copied| copied.done);
         self.clock = Nanos(self.clock.0.max(done));
         Ok(())
     }

@@ -78,7 +78,7 @@ pub fn replay_guided(
     let base = trace.base();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
     let patience = Nanos((limit * base.time.0 as f64) as u64);
-    let mut engine = Engine::new(VirtualHost::with_tiers(settings.tiers), Settings { patience, ..settings })?;
+    let mut engine = Engine::new(VirtualHost::of(&settings), Settings { patience, ..settings })?;
     if let Some(plan) = plan {
         engine.follow(plan);
     }
@@ -129,7 +129,7 @@ pub fn followed(
     plan: StepPlan,
 ) -> Result<Option<(Recorded, Stats)>, Fault> {
     let settings = Settings { log: true, ..settings };
-    let mut engine = Engine::new(VirtualHost::with_tiers(settings.tiers), settings)?;
+    let mut engine = Engine::new(VirtualHost::of(&settings), settings)?;
     engine.follow(plan);
     let ended = drive(&mut engine, trace).and_then(|()| engine.end_step());
     let guided = engine.has_followed();

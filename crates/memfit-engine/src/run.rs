@@ -271,8 +271,8 @@ impl<H: Host> Engine<'_, H> {
     /// Notes how dense what `record` has made is, if the host looks.
     fn weigh(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
-        let fresh = |(at, _): &(usize, &Block)| matches!(this.outputs[*at], Output::Fresh(_));
-        for (at, &block) in writes.iter().enumerate().filter(fresh) {
+        let made = |(at, _): &(usize, &Block)| !matches!(this.outputs[*at], Output::View(_));
+        for (at, &block) in writes.iter().enumerate().filter(made) {
             let tensor = this.writes[at];
             if tensor == NONE || block.size < SPARSE {
                 continue;
@@ -290,7 +290,8 @@ impl<H: Host> Engine<'_, H> {
             let kind = self.state.record(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
             // What a plan rests on comes from a step without one.
-            if self.guide.is_none() && self.state.record(record).runs == 1 {
+            let looks = self.guide.is_none() && !self.settings.codecs.is_empty();
+            if looks && self.state.record(record).runs == 1 {
                 self.weigh(record, writes);
             }
         }

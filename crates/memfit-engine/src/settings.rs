@@ -1,6 +1,6 @@
 //! How an engine works, and what it has done.
 
-use memfit_ir::{Bytes, Limits, Nanos, Store, Tier};
+use memfit_ir::{Bytes, Codec, Limits, Nanos, Store, Tier};
 
 use crate::allowance::Allowance;
 use crate::call::{Dealloc, Regeneration};
@@ -34,6 +34,9 @@ pub struct Settings {
     /// Memory for copies beside the device's, by [`Tier::index`]: how much may be used, and the way there. Plans may store
     /// there what they want to have back.
     pub tiers: [Option<Store>; Tier::ALL.len()],
+    /// Codecs that plans may use, with the plain bytes per second that they encode and decode. With one, the host is asked how
+    /// dense what ops make is, while a step is recorded.
+    pub codecs: Vec<(Codec, f64, f64)>,
     /// What planning may take of the machine that plans, and what the log of a run may take.
     pub allowance: Allowance,
 }
@@ -55,6 +58,7 @@ impl Settings {
             patience: Nanos(u64::MAX),
             log: false,
             tiers: [None; Tier::ALL.len()],
+            codecs: Vec::new(),
             allowance: Allowance::default(),
         }
     }

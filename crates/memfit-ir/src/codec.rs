@@ -57,6 +57,11 @@ impl Codec {
     }
 
     /// Bytes that zero-value compression makes of `size` bytes, of whose words at most the share `density` is not zero.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a density is between 0 and 1"
+    )]
     fn packed(size: Bytes, density: f32) -> Bytes {
         let words = size.0.div_ceil(4);
         let filled = (f64::from(density) * words as f64).ceil() as u64;

@@ -73,7 +73,8 @@ fn planned(
         panic!("{what}: wrong bytes: {fault:?}");
     }
     assert!(recomputes || timeline.recomputes == 0, "{what}");
-    let stores = plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. } | Step::Encode { .. }));
+    let stores =
+        plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. } | Step::Encode { .. }));
     Some((moved.time, stores.count()))
 }
 
@@ -172,6 +173,45 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
         "{found} plans with {stores} stores, {hidden} of them for nothing, {on_disk} beside a disk; {tight} not found"
     );
     assert!(found > 300 && stores > 500 && hidden > 20 && tight > 0 && on_disk > 100);
+}
+
+/// Codecs are used where the graph says that values are sparse, and nowhere else; and choosing what to encode is no slower than
+/// encoding all.
+#[test]
+fn what_is_sparse_waits_encoded() {
+    let device = linked(Bytes(1 << 30));
+    let (mut found, mut encodes, mut faster, mut dense) = (0, 0, 0, 0);
+    for seed in 0..80 {
+        let graph = graph(seed);
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let task = Task::new(&graph, &order, InPlace::Must, true, &Context::new(&device));
+        let (floor, peak) = (task.floor().0, task.reference());
+        for part in [80, 50, 20] {
+            let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
+            let each = compress::COMPRESSES.iter().map(|strategy| {
+                let what = format!("seed {seed}, {}, {part} %", strategy.info().name);
+                planned((*strategy, false), &graph, (&device, InPlace::Must), budget, &what)
+            });
+            let [zvc, zcomp, _, best] = each.collect::<Vec<_>>().try_into().unwrap();
+            if seed % 4 == 0 {
+                assert_eq!((zvc, zcomp, best), (None, None, None), "seed {seed}: nothing is sparse");
+                dense += 1;
+                continue;
+            }
+            let Some((time, count)) = best else {
+                assert_eq!((zvc, zcomp), (None, None), "seed {seed}, {part} %");
+                continue;
+            };
+            found += 1;
+            encodes += count;
+            for (other, _) in [zvc, zcomp].into_iter().flatten() {
+                assert!(time <= other, "seed {seed}, {part} %: {time} against {other}");
+                faster += usize::from(time < other);
+            }
+        }
+    }
+    println!("{found} plans with {encodes} values encoded, {faster} faster than encoding all; {dense} dense");
+    assert!(found > 50 && encodes > 50 && faster > 10 && dense > 30);
 }
 
 /// vDNN++ is vDNN without its wait, and AutoSwap weighs what its scores weigh alone.

@@ -1,5 +1,6 @@
 //! What the user wants: a budget, and which means may be used.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -215,6 +216,7 @@ impl Goal {
     ///
     /// [`Failure::Usage`] where something is to be moved on several lanes, or by a device without a link to host memory.
     pub(crate) fn may_move(&self) -> Result<(), Failure> {
+        let needs_tier = |name: &&String| moving(name).is_none_or(|(family, _)| !family.encodes);
         let Some(asked) = self.moving.first() else { return Ok(()) };
         if self.lanes > 1 {
             return Err(Failure::usage(
@@ -222,13 +224,29 @@ impl Goal {
                 "on several lanes nothing is moved: leave out the strategy or `--lanes`",
             ));
         }
-        if self.device.link.is_none() && self.device.disk.is_none() {
+        let tiered = self.moving.iter().any(|name| needs_tier(&name));
+        if tiered && self.device.link.is_none() && self.device.disk.is_none() {
             return Err(Failure::usage(
                 format!("`{}` has no link to host memory", self.device.name),
                 "a device file says how fast it is: `link = { out = \"12GB/s\", in = \"12GB/s\", latency = \"10us\" }`",
             ));
         }
         Ok(())
+    }
+
+    /// The goal for `graph`. Where that says that values are sparse they may wait encoded, unless strategies are asked for by name:
+    /// that takes no memory elsewhere, so nobody has to ask for it.
+    pub(crate) fn for_graph(&self, graph: &Graph) -> Cow<'_, Goal> {
+        if self.recompute != Recomputing::Default || self.lanes > 1 || !graph.is_sparse() {
+            return Cow::Borrowed(self);
+        }
+        let mut goal = self.clone();
+        if goal.moving.is_empty() {
+            (goal.device.link, goal.device.disk) = (None, None);
+        }
+        let more = MOVING.iter().filter(|family| family.may(false, true)).filter_map(Moving::default_name);
+        goal.moving.extend(more.filter(|name| !self.moving.contains(name)));
+        Cow::Owned(goal)
     }
 
     /// Whether random ops of `graph` may run again.
@@ -283,18 +301,15 @@ impl Goal {
     fn moving_by_default(mut self) -> Goal {
         if self.moving.is_empty() {
             let both = self.recompute == Recomputing::Default;
-            let families = MOVING.iter().filter(|family| both || !family.recomputes);
-            let default = |moving: &Moving| {
-                let strategy = moving.strategies.last()?;
-                Some(format!("{}:{}", moving.family, strategy.info().name))
-            };
-            self.moving = families.filter_map(default).collect();
+            let families =
+                MOVING.iter().filter(|family| family.may(true, false) && (both || !family.recomputes));
+            self.moving = families.filter_map(Moving::default_name).collect();
         }
         self
     }
 
     /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
-    /// `offload:NAME`, `hybrid:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
+    /// `offload:NAME`, `compress:NAME`, `hybrid:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
     ///
     /// # Errors
     ///
@@ -316,7 +331,7 @@ impl Goal {
                 let message = format!("`{strategy}` is not a strategy");
                 return Err(Failure::usage(
                     message,
-                    "write `order:NAME`, `recompute:NAME`, `offload:NAME` or `place:NAME`; `memfit strategies` lists them",
+                    "write `order:NAME`, `recompute:NAME`, `offload:NAME`, `compress:NAME`, `hybrid:NAME` or `place:NAME`; `memfit strategies` lists them",
                 ));
             }
         }

@@ -48,7 +48,7 @@ pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal, LaneRule, Recomputing};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
-pub use shelf::{Shelf, host_memory};
+pub use shelf::{Shelf, codecs, density, host_memory};
 pub use snapshot::{SnapshotExplanation, explain_snapshot};
 pub use stepping::{AUTO, PLANNING_SECONDS, PORTFOLIO, StepPlanner};
 pub use sweep::{Outcome, compare, sweep};

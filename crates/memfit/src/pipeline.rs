@@ -187,6 +187,8 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
 fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let floor = Floor::of(graph, goal.device.align);
     let order = find_order(&goal.order)?;
+    goal.may_move()?;
+    let goal = &*goal.for_graph(graph);
     let allowed = means(goal)?;
     let planner = Planner::new(graph, goal, tools)?;
     let given: Vec<OpId> = graph.op_ids().collect();
@@ -245,7 +247,6 @@ struct Chosen {
 /// What may be asked where keeping everything does not fit, in the order in which ties go.
 fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
     let recompute = goal.recomputation()?.map(find_recompute).transpose()?;
-    goal.may_move()?;
     let mut means: Vec<Means> = goal.moving.iter().map(|name| find_moving(name)).collect::<Result<_, _>>()?;
     // What is quick first: where it costs nothing, nothing else is asked.
     means.sort_by_key(|means| means.recomputes());

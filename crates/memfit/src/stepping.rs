@@ -15,7 +15,7 @@ use memfit_ir::{Bytes, Device, Limits, Nanos, OpId, Program, Step, Tier};
 use memfit_plan::Context;
 use memfit_plan::place::Problem;
 use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{Front, MOVING, Scheduler, Task, moving};
+use memfit_plan::schedule::{Front, MOVING, Moving, Scheduler, Task, moving};
 
 use crate::planner::{find_placer, moving_names, place_with, unknown};
 use crate::{Failure, input};
@@ -50,14 +50,15 @@ impl Way {
     }
 
     /// The schedulers that it asks, in this order, as long as what was found has a price; where there is host memory if
-    /// `moves` says so.
-    fn schedulers(self, moves: bool) -> Vec<Way> {
+    /// `moves` says so, and codecs where `encodes` does.
+    fn schedulers(self, moves: bool, encodes: bool) -> Vec<Way> {
         match self {
             Way::Portfolio => Vec::new(),
             Way::Scheduler(_) | Way::Moving(..) => vec![self],
             Way::Auto => {
                 let recompute = recompute::by_name("best").map(Way::Scheduler);
-                let best = MOVING.iter().filter(|_| moves).filter_map(|family| {
+                let may = |family: &&Moving| family.may(moves, encodes);
+                let best = MOVING.iter().filter(may).filter_map(|family| {
                     let strategy = family.strategies.last()?;
                     Some((family.recomputes, Way::Moving(family.family, *strategy)))
                 });
@@ -198,7 +199,9 @@ impl Planner for StepPlanner {
             }
         }
         let is_dear = |best: &Option<Best>| best.as_ref().is_none_or(|best| best.ns > 0);
-        let ways = self.way.schedulers(settings.tiers[Tier::Host.index()].is_some());
+        let moves = settings.tiers[Tier::Host.index()].is_some();
+        let encodes = !settings.codecs.is_empty() && recorded.graph.is_sparse();
+        let ways = self.way.schedulers(moves, encodes);
         if is_dear(&best) && !ways.is_empty() {
             let device = device(settings)?;
             let stop = || settings.allowance.is_over();
@@ -266,7 +269,8 @@ fn device(settings: &Settings) -> Result<Device, Fault> {
     let device = input::device("H100").map_err(|failure| bad(&failure))?;
     let host = settings.tiers[Tier::Host.index()];
     let (link, host_memory) = (host.map(|host| host.link), host.map_or(Bytes::ZERO, |host| host.capacity));
-    Ok(Device { align: settings.align, link, host_memory, ..device })
+    let codecs = settings.codecs.clone();
+    Ok(Device { align: settings.align, link, host_memory, codecs, ..device })
 }
 
 /// Where the buffers of `program` lie, and how high.

@@ -14,7 +14,7 @@ import functools
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,15 @@ class Fitted:
 
     `strategy` names what plans: `auto` takes the cheapest of all ways, `evict:planned` is the engine's
     portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, families
-    `recompute`, `offload` and `hybrid`) has that one alone.
+    `recompute`, `offload`, `compress` and `hybrid`) has that one alone.
 
     `host_budget` bytes of host memory may hold copies of values that leave the device between two uses and
     come back: a plan moves what is faster to move than to compute again. `offload:best` moves only,
     `hybrid:best` does both.
+
+    `lossless` names codecs by which a plan may hold values between two uses: `"zvc"` (zero-value compression)
+    drops zeros, of which ReLU makes many. How many there are is measured in the first step; a value that turns
+    out to have fewer in a later step is computed again. A strategy of the family `compress` has it named.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
@@ -99,6 +103,7 @@ class Fitted:
         check: bool | None = None,
         load: str | Path | None = None,
         host_budget: int | str = 0,
+        lossless: Sequence[str] = (),
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
     ) -> None:
@@ -109,8 +114,10 @@ class Fitted:
         self._strategy = strategy
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
-        self._host_budget = parse_bytes(host_budget) if host_budget else 0
-        self._budget = Budget(self.budget, device=device, evictor=evictor, host_budget=self._host_budget)
+        if not lossless and strategy.startswith("compress:"):
+            lossless = ("zvc",)
+        self._means = {"host_budget": host_budget, "lossless": lossless}
+        self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls = 0
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
@@ -167,7 +174,7 @@ class Fitted:
             with contextlib.suppress(memfit.BudgetError), kept_from_forks(self._budget):
                 files, known, self.report.tried = _rehearse.within(functools.partial(within, given, known))
                 return files, known
-        limits = (self.budget, self._host_budget)
+        limits = (self.budget, self._means)
         surveyed = _rehearse.survey(run, device, limits, self._strategy, self._planning, known)
         files, known, told, least, self.report.tried = surveyed
         with kept_from_forks(self._budget):
@@ -242,7 +249,7 @@ class Fitted:
     def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> Files | None:
         """Profile and plan of the step from a recording without a budget, if there is a plan."""
         try:
-            with _recording(self.step, args, kwargs, self._budget.device, self._host_budget) as (native, _):
+            with _recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, _):
                 native.set_strategy(self._strategy)
                 return native.save() if native.plan_step(self.budget, **self._planning) else None
         except torch.OutOfMemoryError:
@@ -462,13 +469,13 @@ def floor(
 
 @contextlib.contextmanager
 def _recording(
-    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None, host: int = 0
+    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None, **means: Any
 ) -> Iterator[tuple[Any, Floor]]:
     """Calls a step twice without a limit, the second time recorded.
 
     Yields the native half, which can plan it, and the floor.
     """
-    with Budget(1 << 62, device=device, host_budget=host) as budget:
+    with Budget(1 << 62, device=device, **means) as budget:
         step(*args, **kwargs)
         run = functools.partial(step, *args, **kwargs)
         yield budget._native, _rehearse.recorded(budget._native, run)

@@ -56,21 +56,21 @@ def plainly(
 def survey(
     run: Callable[[], Any],
     device: torch.device,
-    limits: tuple[int, int],
+    limits: tuple[int, dict[str, Any]],
     strategy: str,
     planning: dict[str, Any],
     known: Known,
 ) -> tuple[Files | None, Known, Floor | None, int | None, Tried]:
     """From runs without a budget: a plan within `limits`, what was learnt, and what was tried.
 
-    The limits are bytes of the device, and of host memory for copies.
+    The limits are bytes of the device, and what else a plan may use, as keywords of a `Budget`.
 
     Where there is no plan, the floor, and the least budget that one was found for.
     """
 
     def work() -> Any:
-        budget, host = limits
-        with Budget(1 << 62, device=device, host_budget=host) as unlimited:
+        budget, means = limits
+        with Budget(1 << 62, device=device, **means) as unlimited:
             native, least = unlimited._native, 0
             native.set_strategy(strategy)
             learn(native, known)

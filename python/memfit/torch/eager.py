@@ -19,7 +19,7 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -71,7 +71,8 @@ class Budget:
     included. `BudgetError` says what is the least where that is impossible.
 
     `host_budget` bytes of the process's memory may hold copies of tensors where a plan says so (`fit`);
-    deciding op by op makes none.
+    deciding op by op makes none. `lossless` names codecs by which plans may hold tensors between two uses:
+    `"zvc"` drops zeros, and how many there are is measured while a step is recorded.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through, with other last bits. docs/pytorch-ops.md has the list.
@@ -86,6 +87,7 @@ class Budget:
         evict_all: bool = False,
         exact: bool = True,
         host_budget: int | str = 0,
+        lossless: Sequence[str] = (),
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._native: Any = None
@@ -95,6 +97,7 @@ class Budget:
             "evict_all": evict_all,
             "exact": exact,
             "host_budget": parse_bytes(host_budget) if host_budget else 0,
+            "lossless": [lossless] if isinstance(lossless, str) else list(lossless),
         }
         self._mode: _Mode | None = None
         self._ranks: Any = None

@@ -8,7 +8,7 @@ use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, TensorId};
 use memfit::ir::{Effect, Role};
-use memfit::{Bytes, Nanos, host_memory};
+use memfit::{Bytes, Nanos, codecs, host_memory};
 use rustc_hash::FxHashMap;
 
 use super::backend::Backend;
@@ -120,12 +120,14 @@ pub(super) fn map_bytes<K, V>(map: &FxHashMap<K, V>) -> usize {
 
 pub(super) fn settings(options: &Options) -> Settings {
     let started = Instant::now();
+    let encodes = options.zvc || options.strategy.starts_with("compress:");
     let host = |budget: Budget| host_memory(budget.bytes(), &|| started.elapsed());
     Settings {
         // The backend's allocator chooses addresses: here bytes are counted.
         align: Bytes(1),
         allocator: "ideal".to_owned(),
         tiers: [options.host.map(host), None],
+        codecs: if encodes { codecs(&|| started.elapsed()) } else { Vec::new() },
         patience: Nanos(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX)),
         ..Settings::new(options.budget.bytes())
     }

@@ -7,7 +7,7 @@ use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use memfit::engine::{Block, Host, HostError, Run, Source};
 use memfit::ir::Form;
-use memfit::{Nanos, Shelf};
+use memfit::{Bytes, Nanos, Shelf, density};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -330,7 +330,13 @@ impl<B: Backend> Host for BurnHost<B> {
         }
     }
 
-    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
+    fn density(&mut self, block: Block) -> Option<f32> {
+        let id = self.slot(block.storage).tensors.first().copied()?;
+        let handle = self.runner.handle_of(id);
+        B::save(&handle).map(|(bytes, _)| density(bytes))
+    }
+
+    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         let block = match from {
             Source::Copy(copy) => {
                 let same = self.shelf.share(copy)?;
@@ -345,7 +351,7 @@ impl<B: Backend> Host for BurnHost<B> {
         let id = self.slot(block.storage).tensors.first().copied().ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
         let (bytes, saved) = B::save(&handle).ok_or_else(none)?;
-        let name = self.shelf.store(bytes, form)?;
+        let name = self.shelf.store(bytes, form, room)?;
         self.stored.insert(name, (id, saved));
         self.now += started.elapsed();
         Ok(name)

@@ -27,15 +27,16 @@ const fn tables() -> (Table, Table, Table) {
     let (mut to, mut from, mut named) = ([[0; GROUP]; 256], [[0; GROUP]; 256], [[0; GROUP]; 256]);
     let mut mask = 0;
     while mask < 256 {
-        let (mut word, mut front) = (0, 0);
+        let (mut word, mut number) = (0, 0u32);
+        let (mut front, mut place) = (0, 0u32);
         while word < GROUP {
             if mask >> word & 1 == 1 {
-                to[mask][front] = word as u32;
-                from[mask][word] = front as u32;
+                to[mask][front] = number;
+                from[mask][word] = place;
                 named[mask][word] = u32::MAX;
-                front += 1;
+                (front, place) = (front + 1, place + 1);
             }
-            word += 1;
+            (word, number) = (word + 1, number + 1);
         }
         mask += 1;
     }
@@ -87,7 +88,7 @@ fn row(table: &Table, at: u8) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn filled(words: __m256i) -> u8 {
     let zero = _mm256_cmpeq_epi32(words, _mm256_setzero_si256());
-    !(_mm256_movemask_ps(_mm256_castsi256_ps(zero)) as u8)
+    !_mm256_movemask_ps(_mm256_castsi256_ps(zero)).to_le_bytes()[0]
 }
 
 #[target_feature(enable = "avx2,popcnt")]

@@ -315,6 +315,12 @@ impl Graph {
         &self.results
     }
 
+    /// Whether it says of any value that a part of it is zero.
+    #[must_use]
+    pub fn is_sparse(&self) -> bool {
+        self.values.iter().any(|value| value.density.is_some_and(|density| density < 1.0))
+    }
+
     /// Whether `value` is one of [`Graph::results`].
     #[must_use]
     pub fn is_result(&self, value: ValueId) -> bool {

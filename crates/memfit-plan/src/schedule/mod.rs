@@ -38,6 +38,24 @@ pub struct Moving {
     pub strategies: &'static [&'static dyn Scheduler],
 }
 
+impl Moving {
+    /// Whether its strategies have anything to do where values may be moved, or encoded, or both.
+    #[must_use]
+    pub fn may(&self, moves: bool, encodes: bool) -> bool {
+        match (self.encodes, self.recomputes) {
+            (true, _) => encodes,
+            (false, true) => moves || encodes,
+            (false, false) => moves,
+        }
+    }
+
+    /// The name of its default, as people use it.
+    #[must_use]
+    pub fn default_name(&self) -> Option<String> {
+        Some(format!("{}:{}", self.family, self.strategies.last()?.info().name))
+    }
+}
+
 /// Every family that moves values, in the order of the manual.
 pub const MOVING: &[Moving] = &[
     Moving { family: "offload", recomputes: false, encodes: false, strategies: offload::OFFLOADS },

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use memfit::engine::Settings;
-use memfit::host_memory;
-use memfit::ir::{Bytes, Nanos, Tier};
+use memfit::ir::{Bytes, Codec, Nanos, Tier};
+use memfit::{codecs, host_memory};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -105,11 +105,12 @@ impl Eager {
 
 #[pymethods]
 impl Eager {
-    /// An engine with `budget` bytes, and `host_budget` for copies that a plan makes; `glue` is the module
+    /// An engine with `budget` bytes, `host_budget` for copies that a plan makes, and the codecs `lossless` for it; `glue` is the module
     /// `memfit.torch._glue`. `afresh` forgets what earlier engines of this process have learnt of ops.
     #[new]
     #[pyo3(signature = (
-        glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, host_budget = 0
+        glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, host_budget = 0,
+        lossless = Vec::new()
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
@@ -121,14 +122,27 @@ impl Eager {
         exact: bool,
         afresh: bool,
         host_budget: u64,
+        lossless: Vec<String>,
     ) -> PyResult<Eager> {
         if afresh {
             drop(super::ops::take_known());
         }
         let started = Instant::now();
         let host = (host_budget > 0).then(|| host_memory(Bytes(host_budget), &|| started.elapsed()));
+        let known = if lossless.is_empty() { Vec::new() } else { codecs(&|| started.elapsed()) };
+        if let Some(name) =
+            lossless.iter().find(|name| !known.iter().any(|(codec, ..)| codec.name() == **name))
+        {
+            let names: Vec<&str> = known.iter().map(|(codec, ..)| codec.name()).collect();
+            return Err(PyValueError::new_err(format!(
+                "there is no lossless codec `{name}`\nhint: the codecs are `{}`",
+                names.join("`, `")
+            )));
+        }
+        let asked = |(codec, ..): &(Codec, f64, f64)| lossless.iter().any(|name| codec.name() == *name);
         let settings = Settings {
             align: Bytes(align),
+            codecs: known.into_iter().filter(asked).collect(),
             allocator: "ideal".to_owned(),
             evictor: evictor.to_owned(),
             cut: !evict_all,

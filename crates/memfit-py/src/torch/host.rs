@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use memfit::Shelf;
 use memfit::engine::{Block, Host, HostError, Output, Run, Source, expected};
 use memfit::ir::{Bytes, Form, Nanos};
+use memfit::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
@@ -244,6 +244,23 @@ impl Torch {
         Ok(Nanos(time))
     }
 
+    /// What `use_them` makes of the bytes of `storage`.
+    fn read<T>(
+        &mut self,
+        storage: u32,
+        use_them: impl FnOnce(&[u8]) -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        Python::attach(|py| {
+            let bytes = self.slot(storage).bytes(py);
+            let bytes = bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))?;
+            let read =
+                self.glue.read.bind(py).call1((bytes,)).and_then(|read| Ok(read.cast_into::<PyBytes>()?));
+            // That there is no copy is all that comes of it.
+            let read = read.map_err(|error| HostError(error.to_string()))?;
+            use_them(read.as_bytes())
+        })
+    }
+
     fn fill(&mut self, storage: u32, source: Bound<'_, PyAny>) -> PyResult<()> {
         self.slot(storage);
         self.slots[storage as usize].fill(source, &self.glue)
@@ -366,20 +383,21 @@ impl Host for Torch {
         pending.workspace.map(|measured| Bytes(measured.saturating_add(pending.aside)))
     }
 
-    fn store(&mut self, from: Source, form: Form) -> Result<u64, HostError> {
-        let block = match from {
-            Source::Copy(copy) => return self.shelf.share(copy),
-            Source::Block(block) => block,
-        };
-        Python::attach(|py| {
-            let bytes = self.slot(block.storage).bytes(py);
-            let bytes = bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))?;
-            let read =
-                self.glue.read.bind(py).call1((bytes,)).and_then(|read| Ok(read.cast_into::<PyBytes>()?));
-            // That there is no copy is all that comes of it.
-            let read = read.map_err(|error| HostError(error.to_string()))?;
-            self.shelf.store(read.as_bytes(), form)
-        })
+    fn density(&mut self, block: Block) -> Option<f32> {
+        // What has gone, or can't be read, is not sparse for all anybody knows.
+        self.read(block.storage, |bytes| Ok(density(bytes))).ok()
+    }
+
+    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+        match from {
+            Source::Copy(copy) => self.shelf.share(copy),
+            Source::Block(block) => {
+                let mut shelf = std::mem::take(&mut self.shelf);
+                let stored = self.read(block.storage, |bytes| shelf.store(bytes, form, room));
+                self.shelf = shelf;
+                stored
+            }
+        }
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {

@@ -70,6 +70,9 @@ pub(crate) struct RunArgs {
     /// Memory of this machine that plans may move tensors to between two uses [default: none]
     #[arg(long, value_name = "SIZE")]
     host_budget: Option<Bytes>,
+    /// A lossless codec by which plans may hold sparse tensors between two uses: `zvc` drops their zeros [default: none]
+    #[arg(long, value_name = "NAME", value_parser = ["zvc"])]
+    codec: Option<String>,
     /// How many steps
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000))]
     steps: u16,
@@ -82,7 +85,7 @@ pub(crate) struct RunArgs {
     /// When it is decided what goes
     #[arg(long, value_enum, default_value = "online")]
     mode: When,
-    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, a scheduler, `offload:best` or `hybrid:best` [default:
+    /// What plans: `auto` for the cheapest of all ways, `evict:planned`, a scheduler, `offload:best`, `compress:best` or `hybrid:best` [default:
     /// auto]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     strategy: Option<&'static str>,
@@ -139,7 +142,8 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
     let host = args.host_budget.map(|bytes| memfit_burn::Budget::of(bytes.0));
-    let mut common = Options { seed, scratch: args.scratch, host, ..Options::default() };
+    let mut common =
+        Options { seed, scratch: args.scratch, host, zvc: args.codec.is_some(), ..Options::default() };
     if let Some(strategy) = args.strategy {
         common.strategy = strategy;
     }
