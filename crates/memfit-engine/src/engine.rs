@@ -33,6 +33,10 @@ pub struct Engine<'a, H: Host> {
     pub(crate) pins: BTreeMap<u32, u32>,
     pub(crate) scratch: Scratch,
     pub(crate) log: Option<Log>,
+    /// Whether what ops make is looked at while they are recorded, if there are codecs: not where a plan does for the step.
+    pub(crate) looks: bool,
+    /// Storages that the last op made, each with its value in the log, whose bytes have not been looked at.
+    pub(crate) unweighed: Vec<(u32, u32)>,
     pub(crate) guide: Option<Guide>,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
@@ -78,6 +82,8 @@ impl<'a, H: Host> Engine<'a, H> {
             evictor,
             allocator: (allocator.make)(settings.budget, settings.align),
             log: None,
+            looks: true,
+            unweighed: Vec::new(),
             guide: None,
             preferred: Vec::new(),
             past: Past::new(settings.budget),

@@ -120,6 +120,11 @@ impl Log {
         self.values[value as usize].density = density;
     }
 
+    /// `value` is as dense as this, unless something rests on another density already.
+    pub(crate) fn see(&mut self, value: u32, density: f32) {
+        self.values[value as usize].density.get_or_insert(density);
+    }
+
     /// The program has taken one more reference to `tensor`.
     pub(crate) fn share(&mut self, state: &State, tensor: u32) {
         self.trace.events.push(Event::Share(state.tensor(tensor).value));

@@ -39,6 +39,9 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn run_with(&mut self, record: u32, target: u32, scratch: &mut Scratch) -> Result<(), Fault> {
+        if !self.unweighed.is_empty() {
+            self.weigh();
+        }
         let Scratch { reads, writes, fresh, .. } = scratch;
         let outputs = if self.stores.is_empty() { 0 } else { self.state.record(record).outputs.len() };
         for at in 0..outputs {
@@ -268,18 +271,31 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Notes how dense what `record` has made is, if the host looks.
-    fn weigh(&mut self, record: u32, writes: &[Block]) {
+    /// What `record` has just made is to be looked at, before anything else runs: only then has the host taken it over.
+    fn to_weigh(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
-        let made = |(at, _): &(usize, &Block)| !matches!(this.outputs[*at], Output::View(_));
-        for (at, &block) in writes.iter().enumerate().filter(made) {
-            let tensor = this.writes[at];
-            if tensor == NONE || block.size < SPARSE {
+        for (at, &block) in writes.iter().enumerate() {
+            let written = this.writes[at];
+            let is_view = matches!(this.outputs[at], Output::View(_));
+            if !is_view && written != NONE && block.size >= SPARSE {
+                self.unweighed.push((block.storage, self.state.tensor(written).value));
+            }
+        }
+    }
+
+    /// Notes how dense what was made last is, as far as it is there, if the host looks.
+    pub(crate) fn weigh(&mut self) {
+        for (storage, value) in std::mem::take(&mut self.unweighed) {
+            let this = self.state.storage(storage);
+            let root = self.state.tensors.get(this.root as usize);
+            if !this.resident || root.is_none_or(|root| root.value != value) {
                 continue;
             }
-            let density = self.host.density(block).map(with_margin).filter(|&density| density <= DENSE);
+            let seen = self.host.density(self.block(storage));
+            let density = seen.map(with_margin).filter(|&density| density <= DENSE);
             if let (Some(log), Some(density)) = (&mut self.log, density) {
-                log.expect(self.state.tensor(tensor).value, Some(density));
+                // What is encoded by now is taken to be as dense as its plan has it.
+                log.see(value, density);
             }
         }
     }
@@ -290,9 +306,8 @@ impl<H: Host> Engine<'_, H> {
             let kind = self.state.record(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
             // What a plan rests on comes from a step without one.
-            let looks = self.guide.is_none() && !self.settings.codecs.is_empty();
-            if looks && self.state.record(record).runs == 1 {
-                self.weigh(record, writes);
+            if self.looks && !self.settings.codecs.is_empty() && self.state.record(record).runs == 1 {
+                self.to_weigh(record, writes);
             }
         }
         let count = self.state.record(record).writes.len();

@@ -37,6 +37,7 @@ impl<H: Host> Engine<'_, H> {
     /// Ends the log without a record, if there is one.
     pub(crate) fn end_log(&mut self) {
         self.log = None;
+        self.unweighed.clear();
         self.stores.forget_log();
     }
 

@@ -170,6 +170,7 @@ impl Stepper {
         let plan = known.and_then(|known| known.plan.clone());
         let again = self.steady && self.watched == 0 && expected == self.last && plan.is_some();
         self.recording = !(self.options.trusting && again);
+        engine.looks = !again;
         if self.recording {
             engine.begin_step()?;
         } else {
