@@ -5,6 +5,8 @@ it found in those of its inputs; what must be found follows from the graph. Noth
 """
 
 import hashlib
+import math
+import struct
 from bisect import bisect_left
 from typing import Any
 
@@ -32,9 +34,11 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
-def bound(codec: str, size: int) -> int:
-    """The most bytes that `size` bytes may take encoded."""
-    return size + (size + 31) // 32 if codec == "zvc" else (size + 1) // 2
+def room(codec: str, value: Json) -> int:
+    """The bytes that must be there for `value` encoded."""
+    size, words = value["bytes"], -(-value["bytes"] // 4)
+    (density,) = struct.unpack("f", struct.pack("f", value.get("density", 1)))
+    return min(size, 4 * math.ceil(density * words)) + -(-words // 8) if codec == "zvc" else -(-size // 2)
 
 
 class Graph:
@@ -118,8 +122,8 @@ class Judge:
         need(self.content(stay) == content, f"{stay} gets {content}")
         claim, (value, codec) = self.claim(stay), content
         if value is not None:
-            size = self.graph.size[value]
-            need(claim["size"] >= bound(codec, size) if codec else claim["size"] == size, f"size of {stay}")
+            row, size = self.graph.values[value], claim["size"]
+            need(size >= room(codec, row) if codec else size == row["bytes"], f"size of {stay}")
         if stay[0] == "buffer":
             number, end = claim.get("bank", 0), claim["offset"] + claim["size"]
             bank = self.banks[number]

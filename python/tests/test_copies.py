@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import functools
 import json
 
 import pytest
@@ -44,14 +45,14 @@ def same(one, other) -> bool:
 MOVING = [
     f"{one.family}:{one.name}"
     for one in memfit.strategies().strategies
-    if one.family in ("offload", "hybrid")
+    if one.family in ("offload", "compress", "hybrid")
 ]
 
 
 @pytest.mark.parametrize(
     ("strategy", "share"),
     [(name, 0.5) for name in [*MOVING, "auto"]]
-    + [(name, 0.2) for name in ("offload:best", "hybrid:best", "auto")],
+    + [(name, 0.2) for name in ("offload:best", "compress:best", "hybrid:best", "auto")],
 )
 def test_what_is_moved_comes_back_with_the_same_bits(strategy, share):
     expected, state = plainly(deep, 5)
@@ -198,3 +199,54 @@ def test_a_plan_that_sets_values_aside_is_followed_to_the_same_bits(tmp_path, ev
     again.close()
     assert losses == expected
     assert same(left(net, optimizer), state)
+
+
+def relus():
+    """A deep net of ReLUs, whose inputs are made larger by what comes with the batch."""
+    torch.manual_seed(5)
+    convolutions = nn.ModuleList([nn.Conv2d(8, 8, 3, padding=1) for _ in range(12)])
+    net = nn.ModuleList([nn.Conv2d(3, 8, 3, padding=1), convolutions, nn.Linear(8 * 24 * 24, 4)])
+    images, labels = torch.randn(16, 3, 24, 24), torch.randint(0, 4, (16,))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+
+    def step(images, labels, more):
+        optimizer.zero_grad()
+        values = net[0](images)
+        for convolution in convolutions:
+            values = torch.relu(convolution(values) + more)
+        loss = nn.functional.cross_entropy(net[2](values.flatten(1)), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return net, optimizer, step, (images, labels)
+
+
+@pytest.mark.parametrize("more", [0.0, 3.0])
+def test_what_is_sparse_waits_without_its_zeros(more):
+    mores = [torch.tensor(0.0)] * 3 + [torch.tensor(more)] * 3
+    net, optimizer, step, batch = relus()
+    expected = [float(step(*batch, more)) for more in mores]
+    state = left(net, optimizer)
+    budget = memfit.torch.floor(lambda: step(*batch, mores[0])).share(0.7)
+    net, optimizer, step, batch = relus()
+    fitted = memfit.torch.fit(step, budget, strategy="compress:best")
+    losses, encoded, lost = [], 0, 0
+    for at in range(6):
+        losses.append(float(fitted(*batch, mores[at])))
+        encoded += fitted.report.encoded_bytes
+        lost += fitted.report.lost_copies
+        assert "encoded" in repr(fitted.report) or fitted.report.encoded_bytes == 0
+    fitted.close()
+    assert losses == expected
+    assert same(left(net, optimizer), state)
+    assert fitted.report.measured_peak_bytes <= budget
+    assert encoded > 0
+    # What has become dense does not fit where its plan has it, and is computed again.
+    assert (lost > 0) == (more > 0)
+
+
+def test_a_codec_that_there_is_not_is_refused():
+    _, _, step, batch = training()
+    with pytest.raises(ValueError, match="no lossless codec `lzw`"):
+        memfit.torch.fit(step, 1 << 30, lossless=["lzw"])(*batch)

@@ -24,6 +24,8 @@ MEANS = (
     {"budget": "floor+25%"},
     {"budget": "floor+60%", "strategy": "offload:best"},
     {"budget": "floor+30%", "strategy": "hybrid:best"},
+    {"budget": "floor+80%", "strategy": "compress:best"},
+    {"budget": "floor+60%", "strategy": "compress:cdma"},
     {"budget": "150%", "lanes": 3},
     {"budget": "150%", "lanes": 2, "allow_serialize": True},
 )
@@ -47,11 +49,19 @@ def networks() -> list[Json]:
     )
     attention = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
     images, labels = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
-    return [
+    graphs = [
         capture(chain, torch.randn(256, 32), total, "adamw"),
         capture(cnn, (images, labels), classify, "sgd"),
         capture(attention, torch.randn(4, 32, 32), total, "adamw"),
     ]
+    for graph in graphs:
+        # As if every third value that ops make had been seen to be sparse.
+        made = {value for op in graph["ops"] for value in op["writes"]}
+        for at in sorted(made):
+            value = graph["values"][at]
+            if at % 3 == 0 and value.get("role") not in ("parameter", "state", "constant"):
+                value["density"] = (0.1, 0.3, 0.6)[at % 9 // 3]
+    return graphs
 
 
 def plans(graph: Json) -> list[Json]:

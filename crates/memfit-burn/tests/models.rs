@@ -64,7 +64,7 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     let mut moved = Bytes::ZERO;
     // The LSTM's tensors are too small to be worth a transfer, and each step of SPOS is another.
     let models = [Model::ResNet18, Model::UNet, Model::Gpt, Model::ShuffleNet];
-    let ours = ["offload:best", "hybrid:best"];
+    let ours = ["offload:best", "compress:best", "hybrid:best"];
     let named = StepPlanner::strategies().into_iter().filter(|name| name.contains(':') && *name != PORTFOLIO);
     // Each model has ours, and its share of the published ones.
     let published = named.filter(|name| !ours.contains(name)).zip(models.into_iter().cycle());
@@ -87,4 +87,19 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     }
     // Which steps move something is a matter of measured times: to run one again as it ran may be cheaper.
     println!("{moved} were moved in all");
+}
+
+#[test]
+fn what_is_sparse_waits_without_its_zeros() {
+    let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let training = Training { steps: 5, ..small(Model::ResNet18) };
+    let expected = plain(&training, Where::Cpu, &mut |_| {});
+    let (floor, peak) = profile(&training);
+    let budget = Budget::of(floor + (peak - floor) * 95 / 100);
+    let strategy = "compress:best";
+    let options = Options { budget, mode: Mode::Planned, strategy, ..Options::default() };
+    let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+    assert_eq!(trained, expected);
+    assert!(report.engine.peak <= budget.bytes());
+    assert!(report.engine.encoded > Bytes::ZERO && report.steps.diverged == 0, "{report:?}");
 }

@@ -116,6 +116,10 @@ pub struct Stats {
     pub stored: Bytes,
     /// See `stored`.
     pub loaded: Bytes,
+    /// Bytes that were encoded, as many as they were before.
+    pub encoded: Bytes,
+    /// Copies that could not be made, or brought back: what they were of was computed again, or stayed.
+    pub lost: u64,
     /// Ns spent on codecs and on waiting for copies.
     pub stall_ns: u64,
     /// Most bytes of copies, by [`Tier::index`].

@@ -95,6 +95,7 @@ impl<H: Host> Engine<'_, H> {
         let stored = self.host.store(from, form, size);
         self.stalled(before);
         let Ok(name) = stored else {
+            self.stats.lost += 1;
             if let Some(block) = block {
                 self.free(block);
             }
@@ -106,6 +107,9 @@ impl<H: Host> Engine<'_, H> {
             let peak = &mut self.stats.tier_peaks[tier.index()];
             *peak = (*peak).max(*used);
             self.stats.stored += size;
+        }
+        if let (Source::Block(plain), Some(_)) = (from, form.codec()) {
+            self.stats.encoded += plain.size;
         }
         // An encoded copy is made in device memory at once.
         let at_once = block.is_some() && matches!(from, Source::Block(_));
@@ -148,10 +152,13 @@ impl<H: Host> Engine<'_, H> {
         let loaded = self.host.load(row.name, block);
         self.stalled(before);
         if loaded.is_err() {
+            self.stats.lost += 1;
             self.free(block);
             return Ok(false);
         }
-        self.stats.loaded += row.size;
+        if row.form.tier().is_some() {
+            self.stats.loaded += row.size;
+        }
         let this = &mut self.state.storages[storage as usize];
         (this.resident, this.offset) = (true, offset);
         self.lock(storage);

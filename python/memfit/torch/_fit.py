@@ -332,6 +332,10 @@ class Fitted:
         # What the judge refuses is no plan: there is none in the tables that it has not passed.
         self.report.verified = True if self.report.arena_bytes is not None else None
         self.report.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
+        self.report.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
+        self.report.encoded_bytes = after["encoded_bytes"] - before["encoded_bytes"]
+        self.report.lost_copies = after["lost_copies"] - before["lost_copies"]
+        self.report.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
         return result
 
     def _run(self, args: Any, kwargs: Any) -> Any:

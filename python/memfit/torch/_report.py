@@ -53,6 +53,14 @@ class Report:
     recompute_seconds: float | None = None
     predicted_recompute_seconds: float | None = None
     recomputed_ops: int = 0
+    moved_bytes: int = 0
+    """Bytes that the last step copied to host memory."""
+    encoded_bytes: int = 0
+    """Bytes that the last step encoded, as many as they were before."""
+    lost_copies: int = 0
+    """Copies that the last step could not make or bring back: computed again instead."""
+    stall_seconds: float = 0.0
+    """Spent on codecs and on waiting for copies in the last step."""
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
@@ -67,6 +75,7 @@ class Report:
             ("peak", f"{base} without, {peak} with (predicted), {measured} with ({self._measured()})"),
             ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
             ("recomputed", self._recomputed()),
+            *([("moved", self._moved())] if self.moved_bytes or self.encoded_bytes else []),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
             ("verified", {None: "there is no plan", True: "yes, by the judge", False: "NO"}[self.verified]),
             ("bit-identical", identical),
@@ -82,6 +91,11 @@ class Report:
         if self.predicted_recompute_seconds is not None:
             told += f" ({_seconds(self.predicted_recompute_seconds)} predicted)"
         return told
+
+    def _moved(self) -> str:
+        told = f"{memory(self.moved_bytes)} to host memory and back, {memory(self.encoded_bytes)} encoded, "
+        told += f"{_seconds(self.stall_seconds)} for both"
+        return told + (f"; {self.lost_copies} copies did not fit" if self.lost_copies else "")
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<14} {value}" for name, value in self.rows())

@@ -456,6 +456,8 @@ impl Eager {
             ("op_ns", stats.first_ns),
             ("recompute_ns", stats.recompute_ns),
             ("stall_ns", stats.stall_ns),
+            ("encoded_bytes", stats.encoded.0),
+            ("lost_copies", stats.lost),
             ("stored_bytes", stats.stored.0),
             ("loaded_bytes", stats.loaded.0),
             ("host_peak_bytes", stats.tier_peaks[Tier::Host.index()].0),

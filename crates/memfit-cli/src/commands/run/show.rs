@@ -117,6 +117,8 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "recompute_ns": engine.map(|engine| engine.recompute_ns),
         "offload_bytes": engine.map(|engine| engine.stored.0),
         "host_peak_bytes": engine.map(|engine| engine.tier_peaks[Tier::Host.index()].0),
+        "encoded_bytes": engine.map(|engine| engine.encoded.0),
+        "lost_copies": engine.map(|engine| engine.lost),
         "stall_ns": engine.map(|engine| engine.stall_ns),
         "recomputes": engine.map(|engine| engine.recomputes),
         "evictions": engine.map(|engine| engine.evictions),
@@ -195,6 +197,18 @@ fn text(
         if steps.verified > 0 {
             let (plans, arena) = (steps.verified, Bytes(steps.arena));
             text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
+        }
+        let engine = report.engine;
+        if engine.stored + engine.encoded > Bytes::ZERO {
+            let (stored, encoded, stall) = (engine.stored, engine.encoded, Nanos(engine.stall_ns));
+            text +=
+                &format!("{stored} moved to host memory, {encoded} encoded, which took {stall} in all steps");
+            let lost = if engine.lost > 0 {
+                format!("; {} copies did not fit\n", engine.lost)
+            } else {
+                "\n".to_owned()
+            };
+            text += &lost;
         }
     }
     for row in rest {
