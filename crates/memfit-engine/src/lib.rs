@@ -43,6 +43,7 @@ mod fault;
 mod follow;
 mod forget;
 mod guide;
+mod held;
 mod host;
 mod info;
 mod log;

@@ -206,7 +206,7 @@ impl Planner for StepPlanner {
             let device = device(settings)?;
             let stop = || settings.allowance.is_over();
             let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
-            let mut task = Task::issued(&recorded.graph, true, &context);
+            let mut task = Task::issued(&recorded.graph, true, &context).holding(recorded.held_to_the_end());
             for way in ways {
                 if !is_dear(&best) {
                     break;

@@ -189,6 +189,7 @@ impl RunList {
             }
         }
         more(self.runs.len(), &mut actions);
+        actions.extend(task.held.iter().map(|&value| Action::Release(value, None)));
         Schedule { actions }
     }
 

@@ -69,6 +69,8 @@ pub struct Task<'g> {
     pub(super) producer: Vec<u32>,
     /// By value: whether it must be there at the end.
     pub(super) live_out: Vec<bool>,
+    /// What must be there at the end beside the graph's results.
+    pub(super) held: Vec<ValueId>,
     /// By value: the node that mutates it, after whose run it is gone.
     pub(super) mutator: Vec<u32>,
     /// By value: the nodes that read it, ascending.
@@ -118,6 +120,16 @@ impl<'g> Task<'g> {
         Task { starts, ..self }
     }
 
+    /// The same task, with `values` there at the end as well, as results are.
+    #[must_use]
+    pub fn holding(mut self, values: Vec<ValueId>) -> Task<'g> {
+        for &value in &values {
+            self.live_out[value.index()] = true;
+        }
+        self.held = values;
+        self
+    }
+
     /// Every table. Whether the host replays generators, and whether snapshots may be taken.
     fn build(
         graph: &'g Graph,
@@ -163,6 +175,7 @@ impl<'g> Task<'g> {
             size: size.collect(),
             bytes,
             resident,
+            held: Vec::new(),
             live_out: graph.value_ids().map(|value| graph.is_result(value)).collect(),
             deadline: Vec::new(),
             constant,
