@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import functools
 import json
 
 import pytest

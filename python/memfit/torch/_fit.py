@@ -85,8 +85,8 @@ class Fitted:
     `hybrid:best` does both.
 
     `lossless` names codecs by which a plan may hold values between two uses: `"zvc"` (zero-value compression)
-    drops zeros, of which ReLU makes many. How many there are is measured in the first step; a value that turns
-    out to have fewer in a later step is computed again. A strategy of the family `compress` has it named.
+    drops zeros, of which ReLU makes many. How many there are is measured in the first step; a value that has
+    fewer in a later step is computed again. A strategy of the family `compress` has it named.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
