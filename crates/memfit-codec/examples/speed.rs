@@ -3,6 +3,8 @@
 //! For each density and size: plain GB/s of a copy, and of encoding and decoding by each variant that this processor has. Medians of
 //! paired rounds; every buffer is new in every round, as it is in a step.
 
+#![allow(clippy::print_stdout, reason = "prints a table")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

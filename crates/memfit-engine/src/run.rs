@@ -272,7 +272,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// What `record` has just made is to be looked at, before anything else runs: only then has the host taken it over.
-    fn to_weigh(&mut self, record: u32, writes: &[Block]) {
+    fn note_made(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
         for (at, &block) in writes.iter().enumerate() {
             let written = this.writes[at];
@@ -307,7 +307,7 @@ impl<H: Host> Engine<'_, H> {
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
             // What a plan rests on comes from a step without one.
             if self.looks && !self.settings.codecs.is_empty() && self.state.record(record).runs == 1 {
-                self.to_weigh(record, writes);
+                self.note_made(record, writes);
             }
         }
         let count = self.state.record(record).writes.len();

@@ -189,27 +189,7 @@ fn text(
     text += &table(&head, &[], lines);
     text += "\n";
     if let Some(report) = main.report.filter(|report| report.steps.steps > 0) {
-        let steps = report.steps;
-        text += &format!(
-            "{} steps followed a plan, {} left it; planning took {:.1} s\n",
-            steps.guided, steps.diverged, steps.planning_seconds
-        );
-        if steps.verified > 0 {
-            let (plans, arena) = (steps.verified, Bytes(steps.arena));
-            text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
-        }
-        let engine = report.engine;
-        if engine.stored + engine.encoded > Bytes::ZERO {
-            let (stored, encoded, stall) = (engine.stored, engine.encoded, Nanos(engine.stall_ns));
-            text +=
-                &format!("{stored} moved to host memory, {encoded} encoded, which took {stall} in all steps");
-            let lost = if engine.lost > 0 {
-                format!("; {} copies did not fit\n", engine.lost)
-            } else {
-                "\n".to_owned()
-            };
-            text += &lost;
-        }
+        text += &followed(&report);
     }
     for row in rest {
         if let (Some(report), Some(process)) = (row.report, process(row, scratch)) {
@@ -230,6 +210,28 @@ fn text(
             if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
         let verdict = if same { "identical, bit by bit" } else { "DIFFER" };
         text += &format!("{}: {what} {verdict}\n", row.name);
+    }
+    text
+}
+
+/// How steps were planned, and what plans moved and encoded.
+fn followed(report: &Report) -> String {
+    let steps = report.steps;
+    let mut text = format!(
+        "{} steps followed a plan, {} left it; planning took {:.1} s\n",
+        steps.guided, steps.diverged, steps.planning_seconds
+    );
+    if steps.verified > 0 {
+        let (plans, arena) = (steps.verified, Bytes(steps.arena));
+        text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
+    }
+    let engine = report.engine;
+    if engine.stored + engine.encoded > Bytes::ZERO {
+        let (stored, encoded, stall) = (engine.stored, engine.encoded, Nanos(engine.stall_ns));
+        text += &format!("{stored} moved to host memory, {encoded} encoded, which took {stall} in all steps");
+        let lost =
+            if engine.lost > 0 { format!("; {} copies did not fit\n", engine.lost) } else { "\n".to_owned() };
+        text += &lost;
     }
     text
 }
