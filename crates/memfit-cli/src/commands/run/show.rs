@@ -215,7 +215,7 @@ fn text(
 }
 
 /// How steps were planned, and what plans moved and encoded.
-fn followed(report: &Report) -> String {
+fn followed(report: &memfit_burn::Report) -> String {
     let steps = report.steps;
     let mut text = format!(
         "{} steps followed a plan, {} left it; planning took {:.1} s\n",
