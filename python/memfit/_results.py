@@ -62,6 +62,10 @@ class Plan(Result):
     link_in_ns: int
     stall_ns: int
     """Part of the step time in which the device waits for transfers."""
+    encoded_bytes: int
+    """Bytes of values that wait encoded, as many as they are before, each time they are."""
+    codec_ns: int
+    """Part of the step time in which codecs encode and decode."""
     lanes: int
     added_dependencies: int
     planning_seconds: float

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const GRAPH: &str = "corpus/graphs/resnet50-train-b32.json.zst";
 
@@ -727,4 +727,64 @@ fn values_move_to_host_memory_where_that_is_allowed() {
     for moving in ["offload:best", "hybrid:best", "hybrid:worst"] {
         assert_eq!(code(&memfit(&["plan", GRAPH, "--strategy", moving, "--lanes", "2"])), 2);
     }
+}
+
+/// Six layers and their gradients, whose maps are as dense as `density` says, if it says anything.
+fn layers(density: Option<f64>) -> String {
+    let layers = 6;
+    let mut values = vec![json!({"name": "x", "bytes": 1 << 20, "role": "input"})];
+    let mut ops = Vec::new();
+    for at in 0..layers {
+        let mut map = json!({"name": format!("map{at}"), "bytes": 1 << 20});
+        if let Some(density) = density {
+            map["density"] = json!(density);
+        }
+        values.push(map);
+        ops.push(json!({"name": format!("layer{at}"), "kind": "relu", "reads": [at], "writes": [at + 1], "time_ns": 1_000_000}));
+    }
+    values.push(json!({"name": "loss", "bytes": 1 << 20, "role": "gradient"}));
+    ops.push(json!({"name": "loss", "kind": "loss", "phase": "backward", "reads": [layers], "writes": [layers + 1], "time_ns": 1_000_000}));
+    for at in 0..layers {
+        let (gradient, map) = (layers + 1 + at, layers - at);
+        values.push(json!({"name": format!("gradient{at}"), "bytes": 1 << 20, "role": "gradient"}));
+        let (reads, writes) = ([gradient, map], [gradient + 1]);
+        ops.push(json!({"name": format!("back{at}"), "kind": "back", "phase": "backward", "reads": reads, "writes": writes, "time_ns": 1_000_000}));
+    }
+    let results = [values.len() - 1];
+    json!({"schema": "memfit-graph/1", "name": "layers", "values": values, "ops": ops, "results": results})
+        .to_string()
+}
+
+#[test]
+fn sparse_values_wait_without_their_zeros() {
+    let scratch = Scratch::new("sparse");
+    let sparse = scratch.write("sparse.json", layers(Some(0.25)));
+    let dense = scratch.write("dense.json", layers(None));
+    let plan = |graph: &str, args: &[&str]| {
+        memfit(&[&["plan", graph, "--json", "--budget", "floor+60%"], args].concat())
+    };
+    // A codec takes no memory elsewhere, so nobody has to ask for it.
+    for args in [&[][..], &["--strategy", "compress:best"]] {
+        let told = object(&plan(&sparse, args));
+        assert!(told["strategy"].as_str().unwrap().contains("compress:best"), "{told}");
+        assert!(
+            told["encoded_bytes"].as_u64().unwrap() > 0 && told["codec_ns"].as_u64().unwrap() > 0,
+            "{told}"
+        );
+        assert_eq!((&told["recompute_ns"], &told["offload_bytes"]), (&json!(0), &json!(0)));
+        assert_eq!(
+            told["time_ns"].as_u64(),
+            told["base_time_ns"].as_u64().zip(told["codec_ns"].as_u64()).map(|(a, b)| a + b)
+        );
+    }
+    let once = object(&plan(&sparse, &["--strategy", "recompute:best"]));
+    assert_eq!(once["encoded_bytes"], 0);
+    let output = plan(&dense, &["--strategy", "compress:best"]);
+    assert_eq!(code(&output), 1);
+    assert!(stdout(&output).contains("says of no value that it is sparse"), "{}", stdout(&output));
+    // What is written down is checked against the graph that says so, and against no other.
+    let file = scratch.file("plan.json");
+    assert_eq!(code(&plan(&sparse, &["-o", &file])), 0);
+    assert_eq!(code(&memfit(&["check", &file, &sparse])), 0);
+    assert_ne!(code(&memfit(&["check", &file, &dense])), 0);
 }

@@ -52,6 +52,8 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "link_out_ns": summary.link.0.0,
         "link_in_ns": summary.link.1.0,
         "stall_ns": summary.stall.0,
+        "encoded_bytes": summary.encoded.0,
+        "codec_ns": summary.codec.0,
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
         "planning_seconds": summary.planning_seconds,

@@ -1,7 +1,7 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Graph, Limits, Nanos, OpId, Plan, Program, Tier, text};
+use memfit_ir::{Bytes, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
 use memfit_plan::Context;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
@@ -86,6 +86,11 @@ pub struct Summary {
     pub link: (Nanos, Nanos),
     /// Part of the step time in which the device waits for transfers.
     pub stall: Nanos,
+    /// Bytes of values that wait encoded, as many as they are before, each time they are. What ops overwrite and run again on
+    /// does not count.
+    pub encoded: Bytes,
+    /// Part of the step time in which codecs encode and decode.
+    pub codec: Nanos,
     /// What running on several lanes gives, where it was asked for.
     pub lanes: Option<LaneSummary>,
     /// Seconds of planning, the judge included.
@@ -231,6 +236,8 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         disk_peak: Bytes::ZERO,
         link: (Nanos::ZERO, Nanos::ZERO),
         stall: Nanos::ZERO,
+        encoded: Bytes::ZERO,
+        codec: Nanos::ZERO,
         lanes: None,
         planning_seconds: 0.0,
     };
@@ -338,6 +345,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         .map_err(|rejected| bug(rejected, text::print(Some(&limits), Some(graph), Some(&plan))))?;
     let (time, recompute) = (timeline.time, timeline.recompute_time);
     let busy = timeline.busy.lanes.first().copied().unwrap_or_default();
+    let (encoded, codec) = codecs(graph, &plan.program, &timeline);
     let summary = Summary {
         time,
         base_time,
@@ -348,10 +356,30 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         disk_peak: timeline.tier_peaks[Tier::Disk.index()],
         link: (timeline.busy.out, timeline.busy.into),
         stall: Nanos(if goal.lanes > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
+        encoded,
+        codec,
         lanes: on_lanes,
         ..summary
     };
     Ok(Planned { verified, limits, summary, timeline, problem: candidate.problem })
+}
+
+/// Bytes that `program` encodes, without snapshots of what lasts, and the time that all its codecs take.
+fn codecs(graph: &Graph, program: &Program, timeline: &Timeline) -> (Bytes, Nanos) {
+    let lasting = graph.lasting();
+    let (mut encoded, mut codec) = (Bytes::ZERO, Nanos::ZERO);
+    for (step, span) in program.steps.iter().zip(&timeline.steps) {
+        if let Step::Encode { .. } | Step::Decode { .. } = step {
+            codec = codec + Nanos(span.end.0.saturating_sub(span.start.0));
+        }
+        if let Step::Encode { from, .. } = step
+            && let Content::Value(value) = program.buffers[from.index()].content
+            && !lasting[value.index()]
+        {
+            encoded += graph.value(value).size;
+        }
+    }
+    (encoded, codec)
 }
 
 impl Planned {

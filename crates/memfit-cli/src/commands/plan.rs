@@ -114,6 +114,9 @@ fn verdict(planned: &Planned) -> String {
     if summary.offloaded > Bytes::ZERO {
         parts.push(format!("{} moved{}, {} waited for", summary.offloaded, away(summary), summary.stall));
     }
+    if summary.encoded > Bytes::ZERO {
+        parts.push(format!("{} encoded, which takes {} with decoding", summary.encoded, summary.codec));
+    }
     let slower = match parts.as_slice() {
         [] => String::new(),
         parts => format!(", {:+.1} % ({})", summary.overhead() * 100.0, parts.join("; ")),
