@@ -308,12 +308,13 @@ impl<H: Host> Engine<'_, H> {
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
         let Some(storage) = self.storage_named(guide.tensors[value.index()]) else { return Ok(None) };
-        if let (Some(log), Form::Encoded(_)) = (&mut self.log, form) {
+        let row = self.store(storage, form, room, at)?;
+        if let (Some(_), Some(log), Form::Encoded(_)) = (row, &mut self.log, form) {
             // That it is so dense is what the copy's room rests on.
             let value = guide.plan.graph().value(value);
             log.expect(self.state.tensor(self.state.storage(storage).root).value, value.density);
         }
-        self.store(storage, form, room, at)
+        Ok(row)
     }
 
     /// The storage whose root is the tensor of this number and serial number, if that is there.

@@ -65,7 +65,7 @@ struct Known {
     next: Option<Digest>,
     /// Plans so far.
     plans: u32,
-    /// Steps of this sequence that the last plan could not be followed in.
+    /// Steps of this sequence that the last plan could not be followed in, or lost copies in, one after another.
     missed: u32,
     plan: Option<StepPlan>,
     /// Ns that it takes for repetitions and for copies.
@@ -84,9 +84,10 @@ pub struct Stepper {
     last: Option<Digest>,
     /// Plans made since one was followed to its end.
     unused: u32,
-    /// The sequence whose plan is being followed, and what was recomputed before this step.
+    /// The sequence whose plan is being followed, what was recomputed before this step, and the copies that did not fit.
     following: Option<Digest>,
     recomputed: u64,
+    lost: u64,
     /// Whether the last step was guided to its end.
     steady: bool,
     /// Steps that are to be recorded, come what may.
@@ -130,6 +131,7 @@ impl Stepper {
             unused: 0,
             following: None,
             recomputed: 0,
+            lost: 0,
             steady: false,
             watched: 0,
             recording: false,
@@ -177,7 +179,7 @@ impl Stepper {
             engine.end_log();
             engine.cut()?;
         }
-        self.recomputed = engine.stats().recompute_ns;
+        (self.recomputed, self.lost) = (engine.stats().recompute_ns, engine.stats().lost);
         self.following = plan.is_some().then_some(expected).flatten();
         if let Some(plan) = plan {
             engine.follow(plan);
@@ -231,7 +233,9 @@ impl Stepper {
             None if guided => self.following,
             None => None,
         };
-        self.steady = guided && sequence == self.following;
+        // What the plan would encode has become too dense for the room it has there: that plan is out of date.
+        let lost = engine.stats().lost > self.lost;
+        self.steady = guided && !lost && sequence == self.following;
         if guided {
             self.unused = 0;
         }
@@ -245,19 +249,19 @@ impl Stepper {
             predicted_ns: None,
         };
         match sequence {
-            Some(sequence) => self.saw(sequence, &mut stepped),
+            Some(sequence) => self.saw(sequence, guided && !lost, &mut stepped),
             None => self.watched = self.options.remembered,
         }
         Ok((stepped, recorded))
     }
 
-    /// `sequence` was what has just been stepped through.
-    fn saw(&mut self, sequence: Digest, stepped: &mut Stepped) {
+    /// `sequence` was what has just been stepped through; `as_planned` if all was as its plan has it.
+    fn saw(&mut self, sequence: Digest, as_planned: bool, stepped: &mut Stepped) {
         let last = self.last.replace(sequence);
         if let Some(last) = self.known.iter_mut().find(|known| Some(known.sequence) == last) {
             last.next = Some(sequence);
         }
-        let missed = self.following == Some(sequence) && !stepped.guided;
+        let missed = self.following == Some(sequence) && !as_planned;
         let settled = self.options.settled.max(if self.unused < MOST_UNUSED { 1 } else { 2 });
         let known = self.know(sequence);
         known.seen = known.seen.saturating_add(1);
@@ -266,7 +270,7 @@ impl Stepper {
             if known.missed >= MOST_MISSED {
                 known.plan = None;
             }
-        } else if stepped.guided {
+        } else if as_planned {
             known.missed = 0;
         }
         let unplanned = known.plan.is_none() && known.plans < MOST_PLANS;

@@ -94,8 +94,9 @@ def recorded(native: Any, run: Callable[[], Any]) -> Floor:
     result = run()
     with torch._C._DisableTorchDispatch():
         persistent, largest, op = native.floor()
-        del result
+        # What the step returns is held when it ends, as when it runs within its budget.
         native.end_step()
+        del result
         return Floor(persistent, largest, op, native.stats()["peak_bytes"])
 
 
