@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
+from training import CASES, OPTIMIZERS
 
 import memfit
 import memfit.torch
@@ -95,6 +96,36 @@ def test_a_fitted_step_is_planned_followed_and_the_same(share):
     assert report.guided and report.recomputed_ops > 0
     assert report.peak_bytes <= budget and report.measured_peak_bytes <= budget
     fitted.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("gpt-2", "auto"), ("gpt-2", "recompute:best"), ("resnet18", "auto")]
+)
+def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
+    case = CASES[name]
+    torch.manual_seed(0)
+    model, batch = case.make(), case.data()
+    optimizer = OPTIMIZERS[case.optimizer](model.parameters())
+
+    def step(*batch):
+        optimizer.zero_grad()
+        loss = case.loss(model, *batch)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step(*batch)
+    budget = memfit.torch.floor(step, *batch).share(0.2)
+    fitted = memfit.torch.fit(step, budget, strategy=strategy)
+    for _ in range(3):
+        fitted(*batch)
+    report = fitted.report
+    fitted.save(tmp_path)
+    fitted.close()
+    plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
+    runs = sum("compute" in step for step in plan["steps"])
+    assert report.guided
+    assert 0 < report.recomputed_ops == runs - len(profile["ops"])
 
 
 def test_the_check_runs_the_first_step_twice_and_leaves_no_trace_of_it():

@@ -361,6 +361,31 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
+    /// Whether overwriting `tensor` keeps in place, or brings back, something that the program holds. Who learns late of what the
+    /// program has given up looks for that before.
+    #[must_use]
+    pub fn is_held_back(&self, tensor: TensorId) -> bool {
+        let Some(this) = self.state.tensors.get(tensor.index()).filter(|this| this.alive) else {
+            return false;
+        };
+        if self.state.storage(this.storage).evictable {
+            return false;
+        }
+        let (mut work, mut seen) = (vec![this.storage], FxHashSet::from_iter([this.storage]));
+        while let Some(lost) = work.pop() {
+            for child in self.state.children(lost) {
+                let this = self.state.storage(child);
+                if this.evictable && this.held > 0 {
+                    return true;
+                }
+                if !this.resident && seen.insert(child) {
+                    work.push(child);
+                }
+            }
+        }
+        false
+    }
+
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
     fn keep_made_from(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
         let mut work = vec![storage];

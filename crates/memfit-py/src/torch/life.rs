@@ -113,6 +113,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Before an op that overwrites `written`: what was computed from them and is held would be brought back, and stay from then
+    /// on, so it is looked who has gone.
+    pub(super) fn look_before_writing(
+        &mut self,
+        py: Python<'_>,
+        mut written: impl Iterator<Item = TensorId>,
+    ) -> PyResult<()> {
+        if !self.looks.is_empty() && written.any(|tensor| self.engine.is_held_back(tensor)) {
+            self.look_at_all(py)?;
+        }
+        Ok(())
+    }
+
     /// Cuts off what costs more than it serves.
     pub(super) fn cut_past(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut drained = 0;

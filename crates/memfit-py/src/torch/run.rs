@@ -223,6 +223,7 @@ impl Inner {
             reads.remove(at);
             written.clear();
         }
+        self.look_before_writing(py, written.iter().filter_map(|&at| reads.get(at).copied()))?;
         outputs.extend(written.iter().map(|&at| Output::InPlace(at)));
         let times = written.iter().map(|&at| writes_to(&found.operands, at)).collect();
         let later = sizes.is_none() && own == Effect::Pure && !exposed && op.makes && written.is_empty();
