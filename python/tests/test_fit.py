@@ -98,6 +98,35 @@ def test_a_fitted_step_is_planned_followed_and_the_same(share):
     fitted.close()
 
 
+@pytest.mark.parametrize("returns", ["nothing", "loss", "number", "dictionary"])
+def test_whatever_a_step_returns_its_plan_is_followed(returns, tmp_path):
+    net, _, inner, batch = training()
+    kept = []
+
+    def step(*batch):
+        loss = inner(*batch)
+        kept.append(loss.detach())
+        found = {"nothing": None, "loss": loss, "number": float(loss), "dictionary": {"loss": loss}}
+        return found[returns]
+
+    step(*batch)
+    budget = memfit.torch.floor(step, *batch).share(0.5)
+    fitted = memfit.torch.fit(step, budget)
+    for _ in range(5):
+        fitted(*batch)
+    report = fitted.report
+    fitted.save(tmp_path)
+    fitted.close()
+    plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
+    assert report.guided
+    assert 0 < report.recomputed_ops == repetitions(plan, profile)
+    assert all(value.isfinite().all() for value in net.state_dict().values())
+
+
+def repetitions(plan, profile):
+    return sum("compute" in step for step in plan["steps"]) - len(profile["ops"])
+
+
 @pytest.mark.parametrize(
     ("name", "strategy"), [("gpt-2", "auto"), ("gpt-2", "recompute:best"), ("resnet18", "auto")]
 )
@@ -123,9 +152,8 @@ def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
     fitted.save(tmp_path)
     fitted.close()
     plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
-    runs = sum("compute" in step for step in plan["steps"])
     assert report.guided
-    assert 0 < report.recomputed_ops == runs - len(profile["ops"])
+    assert 0 < report.recomputed_ops == repetitions(plan, profile)
 
 
 def test_the_check_runs_the_first_step_twice_and_leaves_no_trace_of_it():
