@@ -1,7 +1,7 @@
 //! The passes between goal and plan: ways to run the step, placed, and what is the least that is enough.
 
 use std::panic::resume_unwind;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
 use memfit_plan::Context;
@@ -146,6 +146,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) placer: &'static dyn Placer,
     /// What schedules that recomputation proposes are tried with first: one of many must fit.
     pub(crate) quick: &'static dyn Placer,
+    /// By order, for recomputation: what was found for one budget serves for others.
+    tasks: Mutex<Vec<(Vec<OpId>, Arc<Task<'a>>)>>,
 }
 
 /// Schedules that are nearly within the budget for which the placer may search, for each order.
@@ -167,7 +169,7 @@ impl<'a> Planner<'a> {
         limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
         limits.replays_random = goal.replays(graph);
         let quick = if placer.info().name == "best" { find_placer("dive")? } else { placer };
-        Ok(Planner { graph, goal, tools, limits, placer, quick })
+        Ok(Planner { graph, goal, tools, limits, placer, quick, tasks: Mutex::default() })
     }
 
     pub(crate) fn context(&self, enough: Bytes) -> Context<'_> {
@@ -294,7 +296,7 @@ impl<'a> Planner<'a> {
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
-        let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
+        let task = self.task(order, &context);
         let (mut target, mut needed, mut searches) = (budget, None, 2);
         for _ in 0..ROUNDS {
             let moved = match strategy.plan(&task, target, &context) {
@@ -321,6 +323,18 @@ impl<'a> Planner<'a> {
         Err(Missed { needed: needed.unwrap_or(budget), why: None })
     }
 
+    /// The task of running the graph in `order`; the same one each time.
+    fn task(&self, order: &[OpId], context: &Context<'_>) -> Arc<Task<'a>> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, task)) = tasks.iter().find(|(known, _)| known == order) {
+            return Arc::clone(task);
+        }
+        let replays_random = self.limits.replays_random;
+        let task = Arc::new(Task::new(self.graph, order, self.in_place(), replays_random, context));
+        tasks.push((order.to_vec(), Arc::clone(&task)));
+        task
+    }
+
     /// The fastest program with first runs in `order` that can be placed within `budget`.
     fn recompute_in(
         &self,
@@ -329,7 +343,7 @@ impl<'a> Planner<'a> {
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
-        let task = Task::new(self.graph, order, self.in_place(), self.limits.replays_random, &context);
+        let task = self.task(order, &context);
         let mut searches = SEARCHES;
         // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
         let place = |program: &Program| self.place_near(program, budget, 100, &mut searches);

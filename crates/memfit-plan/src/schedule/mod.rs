@@ -10,6 +10,7 @@ mod fit;
 mod front;
 pub mod hybrid;
 mod layers;
+mod memo;
 mod moved;
 pub mod offload;
 mod random;

@@ -7,6 +7,8 @@ use crate::Context;
 use crate::liveness::Profile;
 use crate::order::{Ledger, Model};
 
+use super::memo::Memo;
+
 use memfit_sim::Costs;
 
 /// How a snapshot of a small persistent storage is held. Lossless, and a buffer of its own.
@@ -87,6 +89,8 @@ pub struct Task<'g> {
     issued: bool,
     /// Schedules to begin with, from elsewhere: ops in the order in which they run.
     pub(super) starts: Vec<Vec<OpId>>,
+    /// What has been found for it so far.
+    pub(super) memo: Memo,
 }
 
 impl<'g> Task<'g> {
@@ -117,7 +121,7 @@ impl<'g> Task<'g> {
     /// begin with. What is no schedule of this task is passed over.
     #[must_use]
     pub fn with_starts(self, starts: Vec<Vec<OpId>>) -> Task<'g> {
-        Task { starts, ..self }
+        Task { starts, memo: Memo::default(), ..self }
     }
 
     /// The same task, with `values` there at the end as well, as results are.
@@ -127,6 +131,7 @@ impl<'g> Task<'g> {
             self.live_out[value.index()] = true;
         }
         self.held = values;
+        self.memo = Memo::default();
         self
     }
 
@@ -184,6 +189,7 @@ impl<'g> Task<'g> {
             order,
             issued: !snapshots,
             starts: Vec::new(),
+            memo: Memo::default(),
         };
         for node in 0..task.nodes() {
             task.find_later_runs(node, (replays_random, snapshots), device);

@@ -8,7 +8,7 @@ use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
 use super::state::Away;
 use super::task::{bytes, signed};
-use super::{Front, RunList, Task, bound};
+use super::{Front, Point, RunList, Task, bound};
 use crate::Context;
 
 /// How much work a rung gets.
@@ -38,38 +38,102 @@ pub(super) fn onto(task: &Task<'_>, budget: Bytes, context: &Context<'_>, front:
     Climb::new(task, context).rung((signed(budget), true), context.seed, front);
 }
 
+/// What climbs have found for a task, which is asked again for other budgets. Work is counted, never timed, so who asks anew
+/// would find the same.
+#[derive(Debug, Default)]
+struct Climbed {
+    /// Seed and effort.
+    by: (u64, u32),
+    /// All targets up to this one have been climbed to.
+    up_to: Option<i64>,
+    /// In the order in which they were found: at which target, whether by stretching what was there, and what.
+    found: Vec<(i64, bool, Point)>,
+    purse: Option<Purse>,
+}
+
+impl Climbed {
+    /// What had been found once `target` had been climbed to: by climbing, and by stretching that.
+    fn fronts(&self, target: i64) -> (Front, Front) {
+        let (mut front, mut stretched) = (Front::default(), Front::default());
+        for (_, by_stretching, point) in self.found.iter().filter(|(at, ..)| *at <= target) {
+            let front = if *by_stretching { &mut stretched } else { &mut front };
+            front.add(point.clone());
+        }
+        (front, stretched)
+    }
+
+    /// Notes what is new in `front`, at `target`.
+    fn note(&mut self, target: i64, by_stretching: bool, front: &Front) {
+        for point in &front.points {
+            let is_this =
+                |(_, by, other): &(i64, bool, Point)| *by == by_stretching && other.cost == point.cost;
+            if !self.found.iter().any(is_this) {
+                self.found.push((target, by_stretching, point.clone()));
+            }
+        }
+    }
+}
+
 /// What is found on the ladder up to `budget`. A larger budget sees all that a smaller one saw.
 pub(in super::super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Front {
-    let mut front = Front::default();
-    front.add_schedule(task, RunList::plain(task));
-    for start in &task.starts {
-        front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+    task.memo.with(|climbed: &mut Climbed| {
+        let by = (context.seed, context.effort);
+        if climbed.by != by {
+            *climbed = Climbed { by, ..Climbed::default() };
+        }
+        let budget = signed(budget);
+        if climbed.up_to.is_none_or(|up_to| up_to < budget) {
+            climb_on(task, budget, context, climbed);
+        }
+        let (mut front, stretched) = climbed.fronts(budget);
+        for point in stretched.points {
+            front.add(point);
+        }
+        if (context.stop)() {
+            // It was cut off somewhere.
+            *climbed = Climbed::default();
+        }
+        front
+    })
+}
+
+/// Climbs on, from where `climbed` is, up to `budget`.
+fn climb_on(task: &Task<'_>, budget: i64, context: &Context<'_>, climbed: &mut Climbed) {
+    if climbed.up_to.is_none() {
+        let mut front = Front::default();
+        front.add_schedule(task, RunList::plain(task));
+        for start in &task.starts {
+            front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+        }
+        for schedule in by_bytes(task, context.stop) {
+            front.add_schedule(task, schedule);
+        }
+        climbed.note(i64::MIN, false, &front);
     }
-    for schedule in by_bytes(task, context.stop) {
-        front.add_schedule(task, schedule);
-    }
+    let above = climbed.up_to.unwrap_or(i64::MIN);
+    // Apart, so that rungs find what they find without what is stretched.
+    let (mut front, mut stretched) = climbed.fronts(above);
     let mut climb = Climb::new(task, context);
+    climb.purse = climbed.purse.take().unwrap_or(climb.purse);
     let ladder = ladder(task);
     let mut between = between(task, &ladder).into_iter().peekable();
-    // Apart, so that rungs find what they find without it.
-    let mut stretched = Front::default();
+    let is_next = |target: i64| target > above && target <= budget && !(context.stop)();
     for (rung, &(target, round)) in ladder.iter().enumerate() {
-        if target > signed(budget) || (context.stop)() {
-            break;
-        }
         let seed = context.seed ^ rung as u64;
-        climb.rung((target, round), seed, &mut front);
+        if is_next(target) {
+            climb.rung((target, round), seed, &mut front);
+            climbed.note(target, false, &front);
+        }
         while let Some((_, target)) = between.next_if(|&(after, _)| after == rung) {
-            if target > signed(budget) || (context.stop)() {
-                break;
+            if is_next(target) {
+                let changes = climb.work.changes / 48;
+                stretch(task, target, changes, seed, context, (&front, &mut stretched));
+                climbed.note(target, true, &stretched);
             }
-            stretch(task, target, climb.work.changes / 48, seed, context, (&front, &mut stretched));
         }
     }
-    for point in stretched.points {
-        front.add(point);
-    }
-    front
+    climbed.purse = Some(climb.purse);
+    climbed.up_to = Some(budget);
 }
 
 /// Adds to the second of `fronts` what the best of both within `target` becomes when it may use all of it.

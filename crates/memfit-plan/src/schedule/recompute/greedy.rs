@@ -40,6 +40,7 @@ enum State {
 
 /// The work that runs which find nothing may take together, in values looked at and operands walked over. A rule for
 /// chains may walk over the whole of a wide graph for each eviction, and find nothing in the end.
+#[derive(Debug)]
 pub(super) struct Purse {
     left: u64,
     /// What each run may take when nothing is left: enough for rules that look at each value alone.
