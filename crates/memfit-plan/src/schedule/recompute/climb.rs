@@ -257,3 +257,42 @@ impl<'c, 'g> Climb<'c, 'g> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memfit_ir::{InPlace, OpId};
+    use memfit_testkit::{Layered, device, layered};
+
+    use super::*;
+
+    /// In whatever order budgets are asked for.
+    #[test]
+    fn what_is_kept_is_what_is_found_anew() {
+        let (device, shape) =
+            (device(), Layered { ops: 34, edges: 60, layers: 12, skips: 20, unit: 64, sparse: 0 });
+        let context = Context::new(&device);
+        let mut larger = 0;
+        for seed in 0..2 {
+            let graph = layered(shape, seed);
+            let order: Vec<OpId> = graph.op_ids().collect();
+            let task = || Task::new(&graph, &order, InPlace::May, false, &context);
+            let asked = task();
+            let peak = asked.reference().0;
+            let found = [60, 95, 75, 100].map(|share| {
+                let budget = Bytes(peak / 100 * share);
+                let (kept, anew) = (all(&asked, budget, &context), all(&task(), budget, &context));
+                let told = |front: &Front| -> Vec<_> {
+                    front.points.iter().map(|point| (point.cost, point.schedule.clone())).collect()
+                };
+                assert_eq!(told(&kept), told(&anew), "seed {seed}, {share} %");
+                kept.points.len()
+            });
+            larger += usize::from(found[1] > 1);
+            // Another seed finds for itself.
+            let other = Context { seed: 7, ..Context::new(&device) };
+            let (kept, anew) = (all(&asked, Bytes(peak), &other), all(&task(), Bytes(peak), &other));
+            assert_eq!(kept.points.len(), anew.points.len());
+        }
+        assert!(larger > 0, "{larger}: nothing to choose from");
+    }
+}
