@@ -117,15 +117,21 @@ fn climb_on(task: &Task<'_>, budget: i64, context: &Context<'_>, climbed: &mut C
     climb.purse = climbed.purse.take().unwrap_or(climb.purse);
     let ladder = ladder(task);
     let mut between = between(task, &ladder).into_iter().peekable();
-    let is_next = |target: i64| target > above && target <= budget && !(context.stop)();
+    let is_over = |target: i64| target > budget || (context.stop)();
     for (rung, &(target, round)) in ladder.iter().enumerate() {
+        if is_over(target) {
+            break;
+        }
         let seed = context.seed ^ rung as u64;
-        if is_next(target) {
+        if target > above {
             climb.rung((target, round), seed, &mut front);
             climbed.note(target, false, &front);
         }
         while let Some((_, target)) = between.next_if(|&(after, _)| after == rung) {
-            if is_next(target) {
+            if is_over(target) {
+                break;
+            }
+            if target > above {
                 let changes = climb.work.changes / 48;
                 stretch(task, target, changes, seed, context, (&front, &mut stretched));
                 climbed.note(target, true, &stretched);
