@@ -73,15 +73,12 @@ pub(super) struct Part {
 
 impl Part {
     /// The part `ops` (at most [`WIDEST`]) that follows what `before` has run. `local` is scratch by op, all
-    /// `u32::MAX`, and is left so. Time O(operands of the ops and readers of their inputs).
-    pub(super) fn new(model: &Model, before: &Ledger<'_>, ops: &[OpId], local: &mut [u32]) -> Part {
+    /// `None`, and is left so. Time O(operands of the ops and readers of their inputs).
+    pub(super) fn new(model: &Model, before: &Ledger<'_>, ops: &[OpId], local: &mut [Option<u32>]) -> Part {
         for (at, op) in ops.iter().enumerate() {
-            local[op.index()] = super::model::index(at);
+            local[op.index()] = Some(super::model::index(at));
         }
-        let inside = |of: &[OpId]| {
-            let all = of.iter().map(|op| local[op.index()]);
-            all.filter(|&at| at != u32::MAX).collect::<Vec<u32>>()
-        };
+        let inside = |of: &[OpId]| of.iter().filter_map(|op| local[op.index()]).collect::<Vec<u32>>();
         let mut part = Part {
             ops: ops.to_vec(),
             live: before.live(),
@@ -106,7 +103,7 @@ impl Part {
                 }
                 let mut readers = inside(model.readers.row(value as usize));
                 if readers.len() == left {
-                    readers.retain(|&reader| reader != local[op.index()]);
+                    readers.retain(|&reader| Some(reader) != local[op.index()]);
                     let row = super::model::index(part.others.rows());
                     part.others.push(readers);
                     inputs.push((row, model.size[value as usize], value));
@@ -118,7 +115,7 @@ impl Part {
             }));
             part.inputs.push(inputs);
         }
-        ops.iter().for_each(|op| local[op.index()] = u32::MAX);
+        ops.iter().for_each(|op| local[op.index()] = None);
         part
     }
 
@@ -164,13 +161,13 @@ impl Part {
         let inputs = self.inputs.row(at);
         let dies = |row: u32| self.others.row(row as usize).iter().all(ran);
         let freed: i64 = inputs.iter().filter(|input| dies(input.0)).map(|input| input.1).sum();
-        let (mut taken, mut served, mut used): (i64, u32, u128) = (0, u32::MAX, 0);
+        let (mut taken, mut served, mut used): (i64, Option<u32>, u128) = (0, None, 0);
         for &(output, input) in self.takes.row(at) {
             let (others, size, _) = inputs[input as usize];
             // Beyond 128 inputs a takeover is not followed; the model's account stays the judge.
-            if served != output && input < 128 && used >> input & 1 == 0 && dies(others) {
+            if served != Some(output) && input < 128 && used >> input & 1 == 0 && dies(others) {
                 taken += size;
-                served = output;
+                served = Some(output);
                 used |= 1 << input;
             }
         }

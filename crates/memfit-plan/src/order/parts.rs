@@ -27,7 +27,7 @@ pub(super) fn improve(model: &Model, known: &mut Known, budget: &mut usize, cont
 }
 
 fn lower(model: &Model, known: &mut Known, work: &mut usize, context: &Context<'_>) {
-    let mut local = vec![u32::MAX; model.op_count()];
+    let mut local = vec![None; model.op_count()];
     while known.peak > known.bound && *work > 0 && !(context.stop)() {
         let (at, peak) = highest(model, &known.order);
         if peak < known.peak {

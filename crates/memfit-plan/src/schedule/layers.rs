@@ -1,7 +1,8 @@
 //! What strategies ask that think of a step as the layers of a network, forward and backward.
 
-use memfit_ir::{OpId, Phase};
+use memfit_ir::{OpId, Phase, ValueId};
 
+use super::ids::NodeId;
 use super::{RunList, Task};
 
 /// The node at which forward turns to backward: the first of that phase, or where the plain schedule holds
@@ -42,14 +43,14 @@ pub(super) fn layer(kind: &str) -> Layer {
 
 impl Task<'_> {
     /// Which layer `node` is.
-    pub(super) fn layer(&self, node: u32) -> Layer {
-        layer(self.graph.op(self.order[node as usize]).kind)
+    pub(super) fn layer(&self, node: NodeId) -> Layer {
+        layer(self.graph.op(self.order[node.index()]).kind)
     }
 
     /// Whether a convolution before `turn` reads `value`.
-    pub(super) fn is_map_of_convolution(&self, value: u32, turn: usize) -> bool {
-        let mut readers = self.readers.row(value as usize).iter();
-        readers.any(|&reader| (reader as usize) < turn && self.layer(reader) == Layer::Convolution)
+    pub(super) fn is_map_of_convolution(&self, value: ValueId, turn: usize) -> bool {
+        let mut readers = self.readers.row(value.index()).iter();
+        readers.any(|&reader| reader.index() < turn && self.layer(reader) == Layer::Convolution)
     }
 }
 

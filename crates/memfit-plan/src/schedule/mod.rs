@@ -9,6 +9,7 @@ pub mod compress;
 mod fit;
 mod front;
 pub mod hybrid;
+mod ids;
 mod layers;
 mod memo;
 mod moved;

@@ -1,9 +1,10 @@
 //! A schedule of runs alone: which node runs when; what it takes; its actions and its program.
 
-use memfit_ir::{Action, Bytes, Form, Nanos, OpId, Program, Schedule, ValueId};
+use memfit_ir::{Action, Bytes, Form, Nanos, OpId, Program, Schedule};
 
 use super::Task;
-use super::task::{self, NONE, bytes, narrow};
+use super::ids::NodeId;
+use super::task::{self, bytes, nodes_of};
 
 /// How snapshots of small persistent storages are held.
 const SNAPSHOT: Form = Form::Encoded(task::SNAPSHOT);
@@ -17,7 +18,7 @@ const SNAPSHOT: Form = Form::Encoded(task::SNAPSHOT);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunList {
     /// Nodes of the task, in the order they run.
-    pub(super) runs: Vec<u32>,
+    pub(super) runs: Vec<NodeId>,
 }
 
 /// What a schedule takes.
@@ -33,18 +34,16 @@ impl RunList {
     /// Every node once.
     #[must_use]
     pub fn plain(task: &Task<'_>) -> RunList {
-        RunList { runs: (0..narrow(task.nodes())).collect() }
+        RunList { runs: task.node_ids().collect() }
     }
 
-    /// Ops in the order in which they run, first and later runs. [`RunList::cost`] says whether it is a schedule.
+    /// Ops in the order in which they run, first and later runs; `None` if one of them is no op of `task`.
+    /// [`RunList::cost`] says whether it is a schedule.
     #[must_use]
-    pub fn of_ops(task: &Task<'_>, ops: impl IntoIterator<Item = OpId>) -> RunList {
-        let mut node_of = vec![NONE; task.nodes()];
-        for (node, op) in task.order.iter().enumerate() {
-            node_of[op.index()] = narrow(node);
-        }
-        let node = |op: OpId| node_of.get(op.index()).copied().unwrap_or(NONE);
-        RunList { runs: ops.into_iter().map(node).collect() }
+    pub fn of_ops(task: &Task<'_>, ops: impl IntoIterator<Item = OpId>) -> Option<RunList> {
+        let node_of = nodes_of(task.nodes(), &task.order);
+        let node = |op: OpId| node_of.get(op.index()).copied().flatten();
+        Some(RunList { runs: ops.into_iter().map(node).collect::<Option<_>>()? })
     }
 
     /// Number of runs, first and later ones.
@@ -67,11 +66,11 @@ impl RunList {
         let mut next = 0;
         let mut again = vec![false; task.nodes()];
         for &node in &self.runs {
-            let at = node as usize;
-            if node == next {
+            let at = node.index();
+            if at == next {
                 next += 1;
                 time = time.checked_add(task.cost[at])?;
-            } else if node > next || !task.recomputable[at] {
+            } else if at > next || !task.recomputable[at] {
                 return None;
             } else {
                 time = time.checked_add(task.later_cost[at])?;
@@ -80,12 +79,12 @@ impl RunList {
                 }
             }
         }
-        if next as usize != task.nodes() {
+        if next != task.nodes() {
             return None;
         }
         let mut peak = 0;
         self.backward(task, |_, mem, _| peak = peak.max(mem))?;
-        if self.runs.is_empty() && !(0..task.size.len()).any(|value| task.is_unused(value)) {
+        if self.runs.is_empty() && !task.value_ids().any(|value| task.is_unused(value)) {
             return Some(Cost { peak: Bytes::ZERO, time: Nanos(time) }); // A program without steps.
         }
         peak = peak.max(task.sources);
@@ -100,43 +99,43 @@ impl RunList {
         let mut live: i64 = (0..needed.len()).filter(|&value| needed[value]).map(|v| task.size[v]).sum();
         let mut left = vec![0u32; task.nodes()];
         for &node in &self.runs {
-            *left.get_mut(node as usize)? += 1;
+            *left.get_mut(node.index())? += 1;
         }
         let mut again = vec![false; task.nodes()];
         for (at, &id) in self.runs.iter().enumerate().rev() {
-            let node = id as usize;
+            let node = id.index();
             left[node] -= 1;
             let first = left[node] == 0;
             if !first && !std::mem::replace(&mut again[node], true) {
                 live += task.snapshot[node]; // Up to its last later run.
             }
-            let taken = task.taken(node, |value| !needed[value as usize]);
+            let taken = task.taken(node, |value| !needed[value.index()]);
             let (mut mem, mut before) = (live + task.workspace_of(id, first) - taken, live);
             for &value in task.writes_of(id, first) {
-                let size = task.size[value as usize];
-                if needed[value as usize] { before -= size } else { mem += size }
+                let size = task.size[value.index()];
+                if needed[value.index()] { before -= size } else { mem += size }
             }
             for &value in task.reads_of(id, first) {
-                if !needed[value as usize] {
-                    mem += task.size[value as usize];
-                    before += task.size[value as usize];
-                } else if task.mutator[value as usize] == id {
+                if !needed[value.index()] {
+                    mem += task.size[value.index()];
+                    before += task.size[value.index()];
+                } else if task.mutator[value.index()] == Some(id) {
                     return None; // Read after it was mutated.
                 }
             }
             visit(at, mem, &needed);
             for &value in task.writes_of(id, first) {
-                needed[value as usize] = false;
+                needed[value.index()] = false;
             }
             for &value in task.reads_of(id, first) {
-                needed[value as usize] = true;
+                needed[value.index()] = true;
             }
             live = before;
             if first && again[node] {
                 live -= task.snapshot[node];
             }
         }
-        let missing = (0..needed.len()).any(|value| needed[value] && task.producer[value] != NONE);
+        let missing = (0..needed.len()).any(|value| needed[value] && task.producer[value].is_some());
         (!missing).then_some(())
     }
 
@@ -149,9 +148,9 @@ impl RunList {
     }
 
     /// Its runs in order: the node, and whether it is the node's first run.
-    pub(super) fn each<'a>(&'a self, task: &Task<'_>) -> impl Iterator<Item = (u32, bool)> + use<'a> {
+    pub(super) fn each<'a>(&'a self, task: &Task<'_>) -> impl Iterator<Item = (NodeId, bool)> + use<'a> {
         let mut ran = vec![false; task.nodes()];
-        self.runs.iter().map(move |&node| (node, !std::mem::replace(&mut ran[node as usize], true)))
+        self.runs.iter().map(move |&node| (node, !std::mem::replace(&mut ran[node.index()], true)))
     }
 
     /// The same as actions, beside which stand what keeps the snapshots of persistent storages: stored before the first
@@ -169,15 +168,15 @@ impl RunList {
     ) -> Schedule {
         let mut left = vec![0u32; task.nodes()];
         for &node in &self.runs {
-            left[node as usize] += 1;
+            left[node.index()] += 1;
         }
         let mut actions = Vec::with_capacity(self.runs.len());
         for (at, (node, first)) in self.each(task).enumerate() {
-            let node = node as usize;
+            let node = node.index();
             more(at, &mut actions);
             left[node] -= 1;
             let again = left[node] > 0;
-            let storages = task.snapped.row(node).iter().map(|&(input, _)| ValueId(input));
+            let storages = task.snapped.row(node).iter().map(|&(input, _)| input);
             if !first {
                 actions.extend(storages.clone().map(|storage| Action::Load(storage, SNAPSHOT)));
             } else if again {

@@ -4,26 +4,23 @@
 //! later runs before each of them: numbered anew are those of one block, and where the blocks after it begin.
 
 use super::RunList;
-use super::task::{NONE, narrow};
-
-/// A run's name, which stays while others come and go: below the number of nodes the first runs, then the
-/// end, then later runs.
-pub(super) type RunId = u32;
+use super::ids::{NodeId, Place, RunId};
 
 /// Log₂ of the first runs in a block.
 const BLOCK: usize = 5;
 
-/// See the head of the file. The last run is the end, whose node is one beyond those of the task.
+/// See the head of the file. The last run is the end, whose node is one beyond those of the task. A run's name stays while
+/// others come and go: first runs are named as their nodes are, then come the end and later runs.
 pub(super) struct Runs {
     seq: Vec<RunId>,
     /// By run: its block, and its place in it.
     pos: Vec<(u32, u32)>,
     /// By block: the position where it begins.
     begins: Vec<u32>,
-    node: Vec<u32>,
+    node: Vec<NodeId>,
     /// Runs that are not first ones, in no order, and where each is in that list.
     extra: Vec<RunId>,
-    slot: Vec<u32>,
+    slot: Vec<Option<Place>>,
     unused: Vec<RunId>,
     /// By node: how many runs it has.
     copies: Vec<u32>,
@@ -36,24 +33,25 @@ impl Runs {
             seq: Vec::with_capacity(schedule.len() + 1),
             pos: vec![(0, 0); nodes + 1],
             begins: vec![0; (nodes >> BLOCK) + 1],
-            node: (0..=narrow(nodes)).collect(),
+            node: (0..=nodes).map(NodeId::at).collect(),
             extra: Vec::new(),
-            slot: vec![NONE; nodes + 1],
+            slot: vec![None; nodes + 1],
             unused: Vec::new(),
             copies: vec![1; nodes + 1],
         };
         let mut next = 0;
-        for &node in schedule.runs.iter().chain([&narrow(nodes)]) {
+        for &node in schedule.runs.iter().chain([&NodeId::at(nodes)]) {
             let block = next >> BLOCK;
-            let run = if node as usize == next { node } else { runs.name(node) };
+            let first = node.index() == next;
+            let run = if first { RunId::first(node) } else { runs.name(node) };
             let position = narrow(runs.seq.len());
             // Where no run of a block stands yet, this one begins it.
             if block > 0 && runs.begins[block] == 0 {
                 runs.begins[block] = position;
             }
-            runs.pos[run as usize] = (narrow(block), position - runs.begins[block]);
+            runs.pos[run.index()] = (narrow(block), position - runs.begins[block]);
             runs.seq.push(run);
-            next += usize::from(run == node);
+            next += usize::from(first);
         }
         runs
     }
@@ -67,12 +65,12 @@ impl Runs {
     }
 
     pub(super) fn position(&self, run: RunId) -> usize {
-        let (block, place) = self.pos[run as usize];
+        let (block, place) = self.pos[run.index()];
         self.begins[block as usize] as usize + place as usize
     }
 
-    pub(super) fn node(&self, run: RunId) -> u32 {
-        self.node[run as usize]
+    pub(super) fn node(&self, run: RunId) -> NodeId {
+        self.node[run.index()]
     }
 
     /// Runs that are not first ones, in no order.
@@ -81,24 +79,24 @@ impl Runs {
     }
 
     pub(super) fn is_extra(&self, run: RunId) -> bool {
-        self.slot[run as usize] != NONE
+        self.slot[run.index()].is_some()
     }
 
     /// How many runs `node` has, the first one included.
-    pub(super) fn copies(&self, node: u32) -> usize {
-        self.copies[node as usize] as usize
+    pub(super) fn copies(&self, node: NodeId) -> usize {
+        self.copies[node.index()] as usize
     }
 
     pub(super) fn schedule(&self) -> RunList {
-        let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run as usize]);
+        let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run.index()]);
         RunList { runs: runs.collect() }
     }
 
     /// Inserts a later run of `node` before `position`.
-    pub(super) fn insert(&mut self, node: u32, position: usize) -> RunId {
+    pub(super) fn insert(&mut self, node: NodeId, position: usize) -> RunId {
         let run = self.name(node);
-        let (block, _) = self.pos[self.seq[position] as usize];
-        self.pos[run as usize].0 = block;
+        let (block, _) = self.pos[self.seq[position].index()];
+        self.pos[run.index()].0 = block;
         self.seq.insert(position, run);
         self.renumber(block, position, 1);
         run
@@ -107,33 +105,34 @@ impl Runs {
     /// Removes a run that is not a first one: its name is free for another.
     pub(super) fn remove(&mut self, run: RunId) {
         let position = self.position(run);
-        let (block, _) = self.pos[run as usize];
+        let (block, _) = self.pos[run.index()];
         self.seq.remove(position);
         self.renumber(block, position, -1);
-        self.copies[self.node[run as usize] as usize] -= 1;
-        let slot = self.slot[run as usize] as usize;
-        self.extra.swap_remove(slot);
-        if let Some(&moved) = self.extra.get(slot) {
-            self.slot[moved as usize] = narrow(slot);
+        self.copies[self.node[run.index()].index()] -= 1;
+        let slot = self.slot[run.index()].take();
+        if let Some(slot) = slot {
+            self.extra.swap_remove(slot.index());
+            if let Some(&moved) = self.extra.get(slot.index()) {
+                self.slot[moved.index()] = Some(slot);
+            }
         }
-        self.slot[run as usize] = NONE;
         self.unused.push(run);
     }
 
-    fn name(&mut self, node: u32) -> RunId {
+    fn name(&mut self, node: NodeId) -> RunId {
         let run = match self.unused.pop() {
             Some(run) => run,
             None => {
                 self.node.push(node);
                 self.pos.push((0, 0));
-                self.slot.push(NONE);
-                narrow(self.node.len() - 1)
+                self.slot.push(None);
+                RunId::at(self.node.len() - 1)
             }
         };
-        self.node[run as usize] = node;
-        self.slot[run as usize] = narrow(self.extra.len());
+        self.node[run.index()] = node;
+        self.slot[run.index()] = Some(Place::at(self.extra.len()));
         self.extra.push(run);
-        self.copies[node as usize] += 1;
+        self.copies[node.index()] += 1;
         run
     }
 
@@ -144,11 +143,16 @@ impl Runs {
         }
         let begin = self.begins[block as usize] as usize;
         for (at, &run) in self.seq.iter().enumerate().skip(position) {
-            let pos = &mut self.pos[run as usize];
+            let pos = &mut self.pos[run.index()];
             if pos.0 != block {
                 break;
             }
             pos.1 = narrow(at - begin);
         }
     }
+}
+
+/// A number of runs, of which there are no more than ids.
+fn narrow(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

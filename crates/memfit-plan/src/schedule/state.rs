@@ -8,10 +8,10 @@
 //! removing a run takes O(its operands' uses + positions by which their stays change). Most changes are taken back: a
 //! journal says what was added to the profile, so that nothing is worked out twice.
 
-use memfit_ir::Reuse;
+use memfit_ir::{Reuse, ValueId};
 
-use super::runs::{RunId, Runs};
-use super::task::{NONE, narrow};
+use super::ids::{NodeId, RunId};
+use super::runs::Runs;
 use super::{RunList, Task};
 
 use absences::Absences;
@@ -21,7 +21,7 @@ pub(super) use absences::Away;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     run: RunId,
-    pub(super) node: u32,
+    pub(super) node: NodeId,
     pub(super) inserted: bool,
     position: usize,
     /// Of the state before: steps of the journal, bytes above the limit.
@@ -47,7 +47,7 @@ pub(super) struct State<'t, 'g> {
     /// By value: runs that define or read it, by position. Empty where the value needs no bytes.
     events: Vec<Vec<RunId>>,
     tracked: Vec<bool>,
-    results: Vec<u32>,
+    results: Vec<ValueId>,
     absences: Absences,
     /// By position: live bytes, less the limit.
     mem: Vec<i64>,
@@ -55,7 +55,7 @@ pub(super) struct State<'t, 'g> {
     pub(super) over: i64,
     /// Sum of run times.
     pub(super) cost: u64,
-    values: Vec<u32>,
+    values: Vec<ValueId>,
     takers: Vec<RunId>,
     /// The stays of `values` before a change; by value, where its list ends.
     before: Vec<(usize, usize)>,
@@ -77,10 +77,15 @@ impl<'t, 'g> State<'t, 'g> {
         let most: i64 = task.size.iter().chain(&task.workspace).try_fold(0i64, |a, &b| a.checked_add(b))?;
         most.checked_mul(i64::try_from(nodes + 1).ok()?.checked_mul(64)?)?;
         let values = task.size.len();
-        let tracked = (0..values)
-            .map(|v| task.size[v] > 0 || (task.mutator[v] != NONE && task.is_recomputable(narrow(v))))
-            .collect::<Vec<bool>>();
-        let results = (0..values).filter(|&v| task.live_out[v] && tracked[v]).map(narrow).collect();
+        let tracked: Vec<bool> = task
+            .value_ids()
+            .map(|value| {
+                let mutated = task.mutator[value.index()].is_some();
+                task.size[value.index()] > 0 || (mutated && task.is_recomputable(value))
+            })
+            .collect();
+        let is_result = |value: &ValueId| task.live_out[value.index()] && tracked[value.index()];
+        let results = task.value_ids().filter(is_result).collect();
         let mut state = State {
             task,
             runs: Runs::new(nodes, schedule),
@@ -105,17 +110,17 @@ impl<'t, 'g> State<'t, 'g> {
             let run = state.runs.at(at);
             state.note(state.runs.node(run));
             for &value in &state.values {
-                state.events[value as usize].push(run);
+                state.events[value.index()].push(run);
             }
         }
-        let away = away.iter().copied().filter(|away| state.tracked[away.value as usize]);
+        let away = away.iter().copied().filter(|away| state.tracked[away.value.index()]);
         state.absences = Absences::of(away, &mut state.events, &state.runs);
         state.mem = vec![task.snapshots - limit; state.runs.len()];
-        for value in 0..values {
+        for value in task.value_ids() {
             let mut stays = Vec::new();
-            state.stays(narrow(value), &mut stays);
+            state.stays(value, &mut stays);
             for (from, to) in stays {
-                state.add(from, to, task.size[value]);
+                state.add(from, to, task.size[value.index()]);
             }
         }
         for at in 0..state.runs.len() {
@@ -129,7 +134,7 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     /// Whether `value` comes back from elsewhere for `run`, if that is an event of it.
-    fn comes_back(&self, run: RunId, value: u32) -> bool {
+    fn comes_back(&self, run: RunId, value: ValueId) -> bool {
         if self.absences.is_empty() || self.defines(run, value) {
             return false;
         }
@@ -147,7 +152,7 @@ impl<'t, 'g> State<'t, 'g> {
         let node = self.runs.node(run);
         let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
         let back = self.absences.touched(run).chain(operands).filter(|&value| self.comes_back(run, value));
-        back.map(|value| self.task.size[value as usize]).sum()
+        back.map(|value| self.task.size[value.index()]).sum()
     }
 
     /// Forgets what was done up to now: it is here to stay.
@@ -193,8 +198,8 @@ impl<'t, 'g> State<'t, 'g> {
         }
     }
 
-    pub(super) fn events(&self, value: u32) -> &[RunId] {
-        &self.events[value as usize]
+    pub(super) fn events(&self, value: ValueId) -> &[RunId] {
+        &self.events[value.index()]
     }
 
     pub(super) fn is_over(&self, position: usize) -> bool {
@@ -202,33 +207,33 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     /// Whether `run` defines `value`, else it reads it.
-    pub(super) fn defines(&self, run: RunId, value: u32) -> bool {
-        self.runs.node(run) == self.task.producer[value as usize]
+    pub(super) fn defines(&self, run: RunId, value: ValueId) -> bool {
+        Some(self.runs.node(run)) == self.task.producer[value.index()]
     }
 
     /// Index in `events(value)` of the first event at or after `position`.
-    pub(super) fn event_at(&self, value: u32, position: usize) -> usize {
-        self.events[value as usize].partition_point(|&run| self.runs.position(run) < position)
+    pub(super) fn event_at(&self, value: ValueId, position: usize) -> usize {
+        self.events[value.index()].partition_point(|&run| self.runs.position(run) < position)
     }
 
-    fn operand_count(&self, node: u32) -> usize {
-        if node as usize == self.task.nodes() {
+    fn operand_count(&self, node: NodeId) -> usize {
+        if node.index() == self.task.nodes() {
             return self.results.len();
         }
-        self.task.reads.row(node as usize).len() + self.task.writes.row(node as usize).len()
+        self.task.reads.row(node.index()).len() + self.task.writes.row(node.index()).len()
     }
 
-    fn operand(&self, node: u32, at: usize) -> u32 {
-        if node as usize == self.task.nodes() {
+    fn operand(&self, node: NodeId, at: usize) -> ValueId {
+        if node.index() == self.task.nodes() {
             return self.results[at];
         }
-        let reads = self.task.reads.row(node as usize);
-        if at < reads.len() { reads[at] } else { self.task.writes.row(node as usize)[at - reads.len()] }
+        let reads = self.task.reads.row(node.index());
+        if at < reads.len() { reads[at] } else { self.task.writes.row(node.index())[at - reads.len()] }
     }
 
     fn scratch(&self, run: RunId) -> i64 {
         let node = self.runs.node(run);
-        if node as usize == self.task.nodes() {
+        if node.index() == self.task.nodes() {
             0
         } else {
             self.task.workspace_of(node, !self.runs.is_extra(run))
@@ -237,7 +242,7 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Bytes that the outputs of `run` take over.
     fn taken(&self, run: RunId) -> i64 {
-        let node = self.runs.node(run) as usize;
+        let node = self.runs.node(run).index();
         if node == self.task.nodes() {
             return 0;
         }
@@ -252,7 +257,7 @@ impl<'t, 'g> State<'t, 'g> {
         // Twice what is above the limit is the sum with the magnitude: vector units without a maximum of 64 bits are
         // three times as fast at that.
         let range = &mut self.mem[from..=to];
-        let mut twice = bytes * i64::from(narrow(range.len()));
+        let mut twice = bytes * i64::try_from(range.len()).unwrap_or(i64::MAX);
         for mem in range {
             twice -= mem.abs();
             *mem += bytes;
@@ -264,10 +269,10 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Appends the stays of `value` to `stays`, in order: each from one position to another, both included. Whether
     /// every read finds it.
-    fn stays(&self, value: u32, stays: &mut Vec<(usize, usize)>) -> bool {
-        let at = value as usize;
+    fn stays(&self, value: ValueId, stays: &mut Vec<(usize, usize)>) -> bool {
+        let at = value.index();
         let mutator = self.task.mutator[at];
-        let mut stay = (self.task.producer[at] == NONE).then_some((0, 0));
+        let mut stay = self.task.producer[at].is_none().then_some((0, 0));
         let (mut right, mut away) = (true, false);
         for &run in &self.events[at] {
             let now = self.runs.position(run);
@@ -283,7 +288,7 @@ impl<'t, 'g> State<'t, 'g> {
                 stays.extend(stay);
                 from = now;
             }
-            if self.runs.node(run) == mutator {
+            if Some(self.runs.node(run)) == mutator {
                 stays.push((from, now));
                 stay = None;
             } else {
@@ -296,11 +301,11 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     /// Notes the operands of `node` in `values`.
-    fn note(&mut self, node: u32) {
+    fn note(&mut self, node: NodeId) {
         self.values.clear();
         for at in 0..self.operand_count(node) {
             let value = self.operand(node, at);
-            if self.tracked[value as usize] {
+            if self.tracked[value.index()] {
                 self.values.push(value);
             }
         }
@@ -308,17 +313,17 @@ impl<'t, 'g> State<'t, 'g> {
 
     /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
     /// takeovers may change in `takers`; what those take over is put back.
-    fn lift(&mut self, node: u32) {
+    fn lift(&mut self, node: NodeId) {
         self.note(node);
         self.takers.clear();
         self.work += 1;
         for at in 0..self.values.len() {
             let value = self.values[at];
-            self.work += self.events[value as usize].len() as u64;
-            for index in 0..self.events[value as usize].len() {
-                let run = self.events[value as usize][index];
-                let node = self.runs.node(run) as usize;
-                let may = |pair: &Reuse| !pair.must && pair.input.0 == value;
+            self.work += self.events[value.index()].len() as u64;
+            for index in 0..self.events[value.index()].len() {
+                let run = self.events[value.index()][index];
+                let node = self.runs.node(run).index();
+                let may = |pair: &Reuse| !pair.must && pair.input == value;
                 if node < self.task.nodes() && self.task.reuses.row(node).iter().any(may) {
                     self.takers.push(run);
                 }
@@ -351,7 +356,7 @@ impl<'t, 'g> State<'t, 'g> {
             let (value, to) = (self.values[at], self.counts[at]);
             after.clear();
             right &= self.stays(value, &mut after);
-            self.shift(&before[from..to], &after, self.task.size[value as usize], &mut edges);
+            self.shift(&before[from..to], &after, self.task.size[value.index()], &mut edges);
             from = to;
         }
         (self.before, self.after, self.edges) = (before, after, edges);
@@ -388,23 +393,23 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     /// Whether a later run of `node` may stand before `position` as far as what is mutated for good goes.
-    pub(super) fn in_time(&self, node: u32, position: usize) -> bool {
-        let deadline = self.task.deadline[node as usize];
-        deadline == NONE || position <= self.runs.position(deadline)
+    pub(super) fn in_time(&self, node: NodeId, position: usize) -> bool {
+        let deadline = self.task.deadline[node.index()];
+        deadline.is_none_or(|deadline| position <= self.runs.position(RunId::first(deadline)))
     }
 
     /// Inserts a run of `node` before `position`. The second says whether every read still finds its value;
     /// if not, take it back.
-    pub(super) fn insert(&mut self, node: u32, position: usize) -> (RunId, bool) {
+    pub(super) fn insert(&mut self, node: NodeId, position: usize) -> (RunId, bool) {
         let (steps, over) = (self.journal.len(), self.over);
         self.lift(node);
         // What is live across the gap.
         let next = self.runs.at(position);
         let mut live = self.mem[position] - self.scratch(next) - self.back(next);
         let next_node = self.runs.node(next);
-        if (next_node as usize) < self.task.nodes() {
-            for &value in self.task.writes.row(next_node as usize) {
-                live -= self.task.size[value as usize];
+        if next_node.index() < self.task.nodes() {
+            for &value in self.task.writes.row(next_node.index()) {
+                live -= self.task.size[value.index()];
             }
             if self.takers.binary_search(&next).is_err() {
                 live += self.taken(next);
@@ -460,14 +465,14 @@ impl<'t, 'g> State<'t, 'g> {
     }
 
     /// Enters a run of `node`, whose operands are in `values`, before `position`, everywhere but in the profile.
-    fn list(&mut self, node: u32, position: usize) -> RunId {
+    fn list(&mut self, node: NodeId, position: usize) -> RunId {
         let run = self.runs.insert(node, position);
         for at in 0..self.values.len() {
             let value = self.values[at];
             let index = self.event_at(value, position);
-            self.events[value as usize].insert(index, run);
+            self.events[value.index()].insert(index, run);
         }
-        self.cost += self.task.later_cost[node as usize];
+        self.cost += self.task.later_cost[node.index()];
         run
     }
 
@@ -477,9 +482,9 @@ impl<'t, 'g> State<'t, 'g> {
         for at in 0..self.values.len() {
             let value = self.values[at];
             let index = self.event_at(value, position);
-            self.events[value as usize].remove(index);
+            self.events[value.index()].remove(index);
         }
-        self.cost -= self.task.later_cost[self.runs.node(run) as usize];
+        self.cost -= self.task.later_cost[self.runs.node(run).index()];
         self.runs.remove(run);
     }
 }

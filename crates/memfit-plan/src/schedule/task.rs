@@ -7,6 +7,7 @@ use crate::Context;
 use crate::liveness::Profile;
 use crate::order::{Ledger, Model};
 
+use super::ids::{NodeId, earlier};
 use super::memo::Memo;
 
 use memfit_sim::Costs;
@@ -16,9 +17,6 @@ pub(super) const SNAPSHOT: Codec = Codec::Zvc;
 
 /// Snapshots are taken of storages that are at least this many times smaller than what the op makes.
 const SMALL: i64 = 16;
-
-/// No node: of values that nothing defines or mutates.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// The question that every strategy of this family answers: which ops run again, and when.
 ///
@@ -40,16 +38,16 @@ pub struct Task<'g> {
     /// By node: scratch bytes.
     pub(super) workspace: Vec<i64>,
     /// By node: values read, each once.
-    pub(super) reads: Csr<u32>,
+    pub(super) reads: Csr<ValueId>,
     /// By node: values defined.
-    pub(super) writes: Csr<u32>,
+    pub(super) writes: Csr<ValueId>,
     /// By node: takeovers in the order in which they are tried, demanded ones first.
     pub(super) reuses: Csr<Reuse>,
     /// By node: what a run reads and defines that is not the first: without what comes from snapshots.
-    pub(super) later_reads: Csr<u32>,
-    pub(super) later_writes: Csr<u32>,
+    pub(super) later_reads: Csr<ValueId>,
+    pub(super) later_writes: Csr<ValueId>,
     /// By node: `(input, output)` of the persistent storages it mutates, if it may run again on snapshots.
-    pub(super) snapped: Csr<(u32, u32)>,
+    pub(super) snapped: Csr<(ValueId, ValueId)>,
     /// By node: bytes of its snapshots.
     pub(super) snapshot: Vec<i64>,
     /// By node: scratch bytes of a later run.
@@ -68,17 +66,17 @@ pub struct Task<'g> {
     /// counts it.
     resident: Vec<bool>,
     /// By value: the node that defines it.
-    pub(super) producer: Vec<u32>,
+    pub(super) producer: Vec<Option<NodeId>>,
     /// By value: whether it must be there at the end.
     pub(super) live_out: Vec<bool>,
     /// What must be there at the end beside the graph's results.
     pub(super) held: Vec<ValueId>,
     /// By value: the node that mutates it, after whose run it is gone.
-    pub(super) mutator: Vec<u32>,
+    pub(super) mutator: Vec<Option<NodeId>>,
     /// By value: the nodes that read it, ascending.
-    pub(super) readers: Csr<u32>,
+    pub(super) readers: Csr<NodeId>,
     /// By node: it can't run again once this node has run, which mutates what it reads for good.
-    pub(super) deadline: Vec<u32>,
+    pub(super) deadline: Vec<Option<NodeId>>,
     /// Bytes of the storages that are always there.
     pub(super) constant: i64,
     /// Bytes of the other sources, which are all there before the first step.
@@ -209,32 +207,31 @@ impl<'g> Task<'g> {
         // Persistent storages that it mutates: small ones can be kept as they were.
         let must =
             self.reuses.row(node).iter().filter(|pair| pair.must && self.resident[pair.output.index()]);
-        let mut snapped: Vec<(u32, u32)> = must.map(|pair| (pair.input.0, pair.output.0)).collect();
-        let packed = |value: u32| SNAPSHOT.room(&graph.value(ValueId(value)));
-        let held = |value: u32| signed(packed(value).round_up(device.align));
+        let mut snapped: Vec<(ValueId, ValueId)> = must.map(|pair| (pair.input, pair.output)).collect();
+        let packed = |value: ValueId| SNAPSHOT.room(&graph.value(value));
+        let held = |value: ValueId| signed(packed(value).round_up(device.align));
         let snapshot: i64 = snapped.iter().map(|&(input, _)| held(input)).sum();
-        let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value as usize]).sum();
+        let made: i64 = self.writes.row(node).iter().map(|&value| self.size[value.index()]).sum();
         if !recomputable || !snapshots || snapped.is_empty() || snapshot > made / SMALL {
             recomputable &= snapped.is_empty();
             snapped.clear();
         } else {
             for &(input, _) in &snapped {
-                let (_, time) = device.codec_times(SNAPSHOT, graph.value(ValueId(input)).size);
-                self.later_workspace[node] += self.bytes[input as usize];
+                let (_, time) = device.codec_times(SNAPSHOT, graph.value(input).size);
+                self.later_workspace[node] += self.bytes[input.index()];
                 self.later_cost[node] = self.later_cost[node].saturating_add(time.0.min(1 << 40));
             }
             self.snapshot[node] = snapshot;
             self.snapshots += snapshot;
         }
-        let own = |value: &u32| !snapped.iter().any(|&(input, output)| *value == input || *value == output);
-        let reads: Vec<u32> = self.reads.row(node).iter().copied().filter(own).collect();
-        let mut deadline = NONE;
-        for &value in &reads {
-            let mutator = self.mutator[value as usize];
-            if mutator != NONE && !self.is_recomputable(value) {
-                recomputable &= mutator as usize != node;
-                deadline = deadline.min(mutator);
-            }
+        let own =
+            |value: &ValueId| !snapped.iter().any(|&(input, output)| *value == input || *value == output);
+        let reads: Vec<ValueId> = self.reads.row(node).iter().copied().filter(own).collect();
+        let mut deadline = None;
+        for &value in reads.iter().filter(|&&value| !self.is_recomputable(value)) {
+            let mutator = self.mutator[value.index()];
+            recomputable &= mutator != Some(NodeId::at(node));
+            deadline = earlier(deadline, mutator);
         }
         self.later_reads.push(reads);
         self.later_writes.push(self.writes.row(node).iter().copied().filter(own));
@@ -257,29 +254,44 @@ impl<'g> Task<'g> {
     }
 
     /// Whether `value` may wait elsewhere between two of its uses.
-    pub(super) fn may_move(&self, value: usize) -> bool {
-        !self.resident[value] && (!self.issued || self.is_recomputable(narrow(value)))
+    pub(super) fn may_move(&self, value: ValueId) -> bool {
+        !self.resident[value.index()] && (!self.issued || self.is_recomputable(value))
     }
 
     /// What a run of `node` reads.
-    pub(super) fn reads_of(&self, node: u32, first: bool) -> &[u32] {
-        if first { self.reads.row(node as usize) } else { self.later_reads.row(node as usize) }
+    pub(super) fn reads_of(&self, node: NodeId, first: bool) -> &[ValueId] {
+        if first { self.reads.row(node.index()) } else { self.later_reads.row(node.index()) }
     }
 
     /// What a run of `node` defines.
-    pub(super) fn writes_of(&self, node: u32, first: bool) -> &[u32] {
-        if first { self.writes.row(node as usize) } else { self.later_writes.row(node as usize) }
+    pub(super) fn writes_of(&self, node: NodeId, first: bool) -> &[ValueId] {
+        if first { self.writes.row(node.index()) } else { self.later_writes.row(node.index()) }
     }
 
     /// Scratch bytes of a run of `node`.
-    pub(super) fn workspace_of(&self, node: u32, first: bool) -> i64 {
-        if first { self.workspace[node as usize] } else { self.later_workspace[node as usize] }
+    pub(super) fn workspace_of(&self, node: NodeId, first: bool) -> i64 {
+        if first { self.workspace[node.index()] } else { self.later_workspace[node.index()] }
     }
 
     /// Number of ops.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.order.len()
+    }
+
+    /// Its nodes, in order.
+    pub(super) fn node_ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        (0..self.nodes()).map(NodeId::at)
+    }
+
+    /// The end of the step: one beyond all nodes.
+    pub(super) fn end(&self) -> NodeId {
+        NodeId::at(self.nodes())
+    }
+
+    /// Its values.
+    pub(super) fn value_ids(&self) -> impl ExactSizeIterator<Item = ValueId> + use<> {
+        (0..self.size.len()).map(ValueId::at)
     }
 
     /// Time of running every op once.
@@ -301,7 +313,7 @@ impl<'g> Task<'g> {
     pub fn floor(&self) -> (Bytes, Option<OpId>) {
         let ends: i64 = (0..self.size.len()).filter(|&v| self.live_out[v]).map(|v| self.size[v]).sum();
         if self.nodes() == 0 {
-            let steps = (0..self.size.len()).any(|value| self.is_unused(value));
+            let steps = self.value_ids().any(|value| self.is_unused(value));
             return (if steps { bytes(self.constant + self.sources) } else { Bytes::ZERO }, None);
         }
         let mut floor = (self.sources.max(ends), None);
@@ -315,27 +327,28 @@ impl<'g> Task<'g> {
     }
 
     /// Whether `value` is a source that nothing reads or keeps: it is freed before the first run.
-    pub(super) fn is_unused(&self, value: usize) -> bool {
-        self.producer[value] == NONE && !self.live_out[value] && self.readers.row(value).is_empty()
+    pub(super) fn is_unused(&self, value: ValueId) -> bool {
+        let at = value.index();
+        self.producer[at].is_none() && !self.live_out[at] && self.readers.row(at).is_empty()
     }
 
     /// The least bytes beside `constant` with which `node` can run: its operands and scratch, an output over
     /// an input wherever a pair permits.
     pub(super) fn alone(&self, node: usize) -> i64 {
-        let sum = |values: &[u32]| -> i64 { values.iter().map(|&value| self.size[value as usize]).sum() };
+        let sum = |values: &[ValueId]| -> i64 { values.iter().map(|&value| self.size[value.index()]).sum() };
         let taken =
-            self.taken(node, |value| !self.live_out[value as usize] || self.mutator[value as usize] != NONE);
+            self.taken(node, |value| !self.live_out[value.index()] || self.mutator[value.index()].is_some());
         sum(self.reads.row(node)) + sum(self.writes.row(node)) + self.workspace[node] - taken
     }
 
     /// Bytes that outputs of `node` take over, if those inputs end with it of which `dies` says so. Allocates
     /// nothing where there is at most one pair.
-    pub(super) fn taken(&self, node: usize, dies: impl Fn(u32) -> bool) -> i64 {
+    pub(super) fn taken(&self, node: usize, dies: impl Fn(ValueId) -> bool) -> i64 {
         let pairs = self.reuses.row(node);
         match pairs {
             [] => 0,
             [pair] => {
-                if pair.must || dies(pair.input.0) {
+                if pair.must || dies(pair.input) {
                     self.size[pair.output.index()]
                 } else {
                     0
@@ -350,11 +363,16 @@ impl<'g> Task<'g> {
     }
 
     /// Calls `found` for each takeover that happens, in order.
-    pub(super) fn each_reuse(&self, node: usize, dies: impl Fn(u32) -> bool, mut found: impl FnMut(Reuse)) {
+    pub(super) fn each_reuse(
+        &self,
+        node: usize,
+        dies: impl Fn(ValueId) -> bool,
+        mut found: impl FnMut(Reuse),
+    ) {
         let mut gone: Vec<ValueId> = Vec::new();
         let mut served = None;
         for &pair in self.reuses.row(node) {
-            let free = || served != Some(pair.output) && !gone.contains(&pair.input) && dies(pair.input.0);
+            let free = || served != Some(pair.output) && !gone.contains(&pair.input) && dies(pair.input);
             if pair.must || free() {
                 served = Some(pair.output);
                 gone.push(pair.input);
@@ -364,9 +382,8 @@ impl<'g> Task<'g> {
     }
 
     /// Whether `value` can be made again by running an op again.
-    pub(super) fn is_recomputable(&self, value: u32) -> bool {
-        let producer = self.producer[value as usize];
-        producer != NONE && self.recomputable[producer as usize]
+    pub(super) fn is_recomputable(&self, value: ValueId) -> bool {
+        self.producer[value.index()].is_some_and(|producer| self.recomputable[producer.index()])
     }
 }
 
@@ -410,33 +427,33 @@ pub fn early(graph: &Graph, order: &[OpId], in_place: InPlace, align: Bytes) -> 
 
 /// What the ops of a graph read, write and mutate, by their place in an order.
 struct Operands {
-    reads: Csr<u32>,
-    writes: Csr<u32>,
+    reads: Csr<ValueId>,
+    writes: Csr<ValueId>,
     reuses: Csr<Reuse>,
-    readers: Csr<u32>,
-    mutator: Vec<u32>,
+    readers: Csr<NodeId>,
+    mutator: Vec<Option<NodeId>>,
 }
 
 impl Operands {
     fn of(graph: &Graph, order: &[OpId], in_place: InPlace, resident: &[bool]) -> Operands {
         let count = graph.value_count();
         let (mut reads, mut writes, mut reuses) = (Csr::default(), Csr::default(), Csr::default());
-        let mut mutator = vec![NONE; count];
-        let mut pairs: Vec<(usize, u32)> = Vec::new();
-        let mut seen = vec![NONE; count];
+        let mut mutator = vec![None; count];
+        let mut pairs: Vec<(usize, NodeId)> = Vec::new();
+        let mut seen: Vec<Option<NodeId>> = vec![None; count];
         for (node, &id) in order.iter().enumerate() {
             let op = graph.op(id);
-            let node = narrow(node);
+            let node = NodeId::at(node);
             let from = pairs.len();
-            let fresh = |value: &&ValueId| std::mem::replace(&mut seen[value.index()], node) != node;
+            let fresh = |value: &&ValueId| seen[value.index()].replace(node) != Some(node);
             pairs.extend(op.reads.iter().filter(fresh).map(|value| (value.index(), node)));
-            reads.push(pairs[from..].iter().map(|&(value, _)| narrow(value)));
-            writes.push(op.writes.iter().map(|value| value.0));
+            reads.push(pairs[from..].iter().map(|&(value, _)| ValueId::at(value)));
+            writes.push(op.writes.iter().copied());
             let must = op.reuses.iter().filter(|pair| pair.must);
             let demanded = |input: ValueId| graph.value(input).mutator == Some(id);
             let forced = |output: ValueId| graph.value(output).over.is_some();
             for pair in must.clone() {
-                mutator[pair.input.index()] = node;
+                mutator[pair.input.index()] = Some(node);
             }
             let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
             let may = outputs.flat_map(|&output| {
@@ -451,18 +468,19 @@ impl Operands {
 }
 
 /// By value: the place in `order` of the op that defines it.
-fn producers(graph: &Graph, order: &[OpId]) -> Vec<u32> {
-    let mut node_of = vec![NONE; graph.op_count()];
-    for (node, op) in order.iter().enumerate() {
-        node_of[op.index()] = narrow(node);
-    }
-    let producer = |value| graph.value(value).producer.map_or(NONE, |op| node_of[op.index()]);
+fn producers(graph: &Graph, order: &[OpId]) -> Vec<Option<NodeId>> {
+    let node_of = nodes_of(graph.op_count(), order);
+    let producer = |value| graph.value(value).producer.and_then(|op| node_of[op.index()]);
     graph.value_ids().map(producer).collect()
 }
 
-/// An index that is known to be in range of a graph's ids.
-pub(super) fn narrow(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+/// By op, of so many: its place in `order`.
+pub(super) fn nodes_of(ops: usize, order: &[OpId]) -> Vec<Option<NodeId>> {
+    let mut node_of = vec![None; ops];
+    for (node, op) in order.iter().enumerate() {
+        node_of[op.index()] = Some(NodeId::at(node));
+    }
+    node_of
 }
 
 /// A number of bytes that is known not to be negative.

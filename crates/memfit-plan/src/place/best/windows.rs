@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 
 use crate::place::arena::{Arena, Packing, Piece};
-use crate::place::exact::{self, Instance};
+use crate::place::exact::{self, Instance, Part};
 use crate::place::rank::{Order, Random};
 
 /// Windows tried at once; those that succeed apart from each other are all taken.
@@ -172,7 +172,7 @@ fn window(
         let piece = &arena.pieces[index as usize];
         let stretch = &ground[(piece.lo - lo) as usize..(piece.hi - lo) as usize];
         let start = stretch.iter().copied().max().unwrap_or(0);
-        parts.push((index, Piece { born: piece.lo, gone: piece.hi, ..*piece }, start));
+        parts.push((Some(index), Piece { born: piece.lo, gone: piece.hi, ..*piece }, start));
     }
     let inst = Instance::new(arena, parts);
     let limit = 2 * inst.len() as u64 + 100 * (1 + random.below(5));
@@ -182,8 +182,7 @@ fn window(
         window.work += work;
         if let Some(found) = found {
             window.found = true;
-            window.moves =
-                inst.names.iter().copied().zip(found).filter(|&(name, _)| name != u32::MAX).collect();
+            window.moves = inst.names.iter().zip(found).filter_map(|(&name, at)| Some((name?, at))).collect();
             return window;
         }
     }
@@ -199,7 +198,7 @@ fn settle(
     trial: u64,
     fixed: &[u32],
     least: u64,
-) -> (Vec<u64>, Vec<(u32, Piece, u64)>) {
+) -> (Vec<u64>, Vec<Part>) {
     let mut ground = vec![0u64; (hi - lo) as usize];
     let mut hanging = Vec::new();
     for &index in fixed {
@@ -211,7 +210,7 @@ fn settle(
             stretch.fill(end);
         } else {
             let clipped = Piece { born: from, gone: until, size: end - offset, pin: Some(offset), ..*piece };
-            hanging.push((u32::MAX, clipped, offset));
+            hanging.push((None, clipped, offset));
         }
     }
     (ground, hanging)

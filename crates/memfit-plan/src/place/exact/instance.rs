@@ -4,12 +4,15 @@ use memfit_ir::Csr;
 
 use crate::place::arena::{Arena, Piece, ids, sections};
 
+/// A piece, its index in the arena unless it is not to be placed, and the lowest offset that it may rest at.
+pub(crate) type Part = (Option<u32>, Piece, u64);
+
 /// Pieces that are to be packed together. They are renumbered by their first section, so that the pieces of
 /// a stretch of sections are neighbours.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Instance {
-    /// The arena's index of each piece.
-    pub(crate) names: Vec<u32>,
+    /// The arena's index of each piece; `None` for what is there but not to be placed.
+    pub(crate) names: Vec<Option<u32>>,
     pub(super) lo: Vec<u32>,
     pub(super) hi: Vec<u32>,
     pub(super) size: Vec<u64>,
@@ -32,9 +35,9 @@ pub(crate) struct Instance {
 impl Instance {
     /// These pieces of `arena`, each resting at its `start` or higher. Their sections are worked out anew
     /// from `born` and `gone`. Time O(n log n + pairs of pieces that meet), O(n²) where pieces are kept apart.
-    pub(crate) fn new(arena: &Arena, mut parts: Vec<(u32, Piece, u64)>) -> Instance {
+    pub(crate) fn new(arena: &Arena, mut parts: Vec<Part>) -> Instance {
         parts.sort_by_key(|(_, piece, _)| (piece.born, piece.gone));
-        let names: Vec<u32> = parts.iter().map(|&(name, ..)| name).collect();
+        let names: Vec<Option<u32>> = parts.iter().map(|&(name, ..)| name).collect();
         let mut pieces: Vec<Piece> = parts.iter().map(|&(_, piece, _)| piece).collect();
         let start = parts.iter().map(|&(_, piece, start)| piece.pin.unwrap_or(start)).collect();
         let load = sections(&mut pieces);
@@ -59,7 +62,10 @@ impl Instance {
             row.extend(members[piece.lo as usize].iter().copied().filter(|&other| other as usize != at));
             row.extend(ids(until).into_iter().skip(follow));
             if !splits {
-                let kept = |other: &u32| arena.keeps_apart(names[at], names[*other as usize]);
+                let kept = |other: &u32| {
+                    let both = names[at].zip(names[*other as usize]);
+                    both.is_some_and(|(one, other)| arena.keeps_apart(one, other))
+                };
                 row.extend(ids(pieces.len()).iter().filter(|other| kept(other)));
                 row.sort_unstable();
                 row.dedup();

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-pub(crate) use instance::Instance;
+pub(crate) use instance::{Instance, Part};
 use search::{Habits, Outcome, Search};
 
 use super::arena::{Arena, Does, Packing, place};
@@ -105,7 +105,7 @@ pub(crate) fn improve(
         }
         let inst = Instance::new(
             arena,
-            part.iter().map(|&piece| (piece, arena.pieces[piece as usize], 0)).collect(),
+            part.iter().map(|&piece| (Some(piece), arena.pieces[piece as usize], 0)).collect(),
         );
         let goal = Goal {
             low: best.bound,
@@ -118,7 +118,7 @@ pub(crate) fn improve(
         spent += result.work;
         best.bound = best.bound.max(result.bound);
         if let Some(offsets) = result.offsets {
-            for (&name, offset) in inst.names.iter().zip(offsets) {
+            for (name, offset) in inst.names.iter().zip(offsets).filter_map(|(&name, at)| Some((name?, at))) {
                 best.offsets[name as usize] = offset;
             }
         }

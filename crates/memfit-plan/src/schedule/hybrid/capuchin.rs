@@ -12,11 +12,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, ValueId};
 
-use super::{
-    Chooser, Gap, Gaps, Infeasible, Moved, NONE, RunList, Scheduler, Task, narrow, rebuild, signed, turn,
-};
+use super::{Chooser, Gap, Gaps, Infeasible, Moved, RunList, Scheduler, Task, rebuild, signed, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -52,7 +50,7 @@ impl Scheduler for Capuchin {
                 break;
             }
             let Some(choice) = Choice::of(task, chooser.step(), highest, saving) else { break };
-            let dropped = |value: u32| choice.recomputed.contains(&value);
+            let dropped = |value: ValueId| choice.recomputed.contains(&value);
             let runs = rebuild(task, turn(task), |value| !dropped(value), |_, _| true);
             let mut again = Chooser::of(task, &runs, budget, context)?;
             let swapped = longest(again.step(), &choice.swapped);
@@ -71,8 +69,8 @@ impl Scheduler for Capuchin {
 /// What is away while the most is live.
 #[derive(Default)]
 struct Choice {
-    swapped: BTreeSet<u32>,
-    recomputed: BTreeSet<u32>,
+    swapped: BTreeSet<ValueId>,
+    recomputed: BTreeSet<ValueId>,
 }
 
 impl Choice {
@@ -121,29 +119,31 @@ impl Choice {
 }
 
 /// Ns of the ops that make the value of `gap` again from what is there at its end; `None` if it can't be made again.
-fn recompute_time(task: &Task<'_>, gap: &Gap, highest: usize, dropped: &BTreeSet<u32>) -> Option<u64> {
+fn recompute_time(task: &Task<'_>, gap: &Gap, highest: usize, dropped: &BTreeSet<ValueId>) -> Option<u64> {
     let mut time = 0u64;
     let mut seen = BTreeSet::new();
     let mut todo = vec![gap.value];
     while let Some(value) = todo.pop() {
-        let producer = task.producer[value as usize];
+        let producer = task.producer[value.index()];
         // What is used after the most was live is there, unless it was dropped.
-        let last = task.readers.row(value as usize).last().map_or(0, |&reader| reader as usize);
-        let there = producer == NONE || task.live_out[value as usize] || last > highest;
+        let last = task.readers.row(value.index()).last().map_or(0, |reader| reader.index());
+        let there = producer.is_none() || task.live_out[value.index()] || last > highest;
         if value != gap.value && there && !dropped.contains(&value) || !seen.insert(producer) {
             continue;
         }
-        if !task.recomputable[producer as usize] || task.deadline[producer as usize] < narrow(gap.to) {
+        let producer = producer?.index();
+        let in_time = task.deadline[producer].is_none_or(|deadline| deadline.index() >= gap.to);
+        if !task.recomputable[producer] || !in_time {
             return None;
         }
-        time = time.saturating_add(task.later_cost[producer as usize]);
-        todo.extend(task.reads_of(producer, false));
+        time = time.saturating_add(task.later_cost[producer]);
+        todo.extend(task.later_reads.row(producer));
     }
     Some(time)
 }
 
 /// Of each of `values` the longest gap.
-fn longest(step: &Gaps, values: &BTreeSet<u32>) -> Vec<usize> {
+fn longest(step: &Gaps, values: &BTreeSet<ValueId>) -> Vec<usize> {
     let mut longest = std::collections::BTreeMap::new();
     for (at, gap) in step.gaps.iter().enumerate().filter(|(_, gap)| values.contains(&gap.value)) {
         let time = step.begins[gap.to] - step.begins[gap.from + 1];

@@ -9,11 +9,11 @@
 //! that fits is taken; workspaces are what the graph says. Time O(runs × operands). Wrong choice for transformers, in which all
 //! large outputs are those of products.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, ValueId};
 
 use super::{
-    Chooser, Gap, Infeasible, Layer, Moved, NONE, RunList, Scheduler, Task, Window, narrow, on_demand,
-    rebuild, turn,
+    Chooser, Gap, Infeasible, Layer, Moved, NodeId, RunList, Scheduler, Task, Window, on_demand, rebuild,
+    turn,
 };
 use crate::{Context, Info};
 
@@ -33,14 +33,14 @@ impl Scheduler for SuperNeurons {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
         let turn = turn(task);
-        let keeps = |value: u32| is_checkpoint(task, value, turn);
-        let bytes = |node: u32| -> i64 {
+        let keeps = |value: ValueId| is_checkpoint(task, value, turn);
+        let bytes = |node: NodeId| -> i64 {
             let made = task.writes_of(node, false).iter();
-            made.map(|&value| task.size[value as usize]).sum()
+            made.map(|&value| task.size[value.index()]).sum()
         };
         let largest = largest_layer(task);
         let cost_aware =
-            |_: usize, batch: &[u32]| batch.iter().map(|&node| bytes(node)).sum::<i64>() <= largest;
+            |_: usize, batch: &[NodeId]| batch.iter().map(|&node| bytes(node)).sum::<i64>() <= largest;
         let all = [
             RunList::plain(task),
             rebuild(task, turn, keeps, cost_aware),
@@ -72,13 +72,13 @@ fn cached(
 ) -> Result<Moved, Infeasible> {
     let mut chooser = Chooser::of(task, runs, budget, context)?;
     let by_convolution = |gap: &Gap| {
-        let producer = task.producer[gap.value as usize];
-        producer != NONE && task.layer(producer) == Layer::Convolution
+        let producer = task.producer[gap.value.index()];
+        producer.is_some_and(|producer| task.layer(producer) == Layer::Convolution)
     };
     let least_recent = |gap: &Gap| by_convolution(gap).then_some((gap.from, -gap.size));
     let windows = on_demand(chooser.step(), chooser.limit(), least_recent);
     let Some(demanded) = windows else { return chooser.found(None) };
-    let nodes: Vec<u32> = runs.each(task).map(|(node, _)| node).collect();
+    let nodes: Vec<NodeId> = runs.each(task).map(|(node, _)| node).collect();
     let ahead: Vec<Window> = demanded
         .iter()
         .map(|&window| {
@@ -93,23 +93,23 @@ fn cached(
 }
 
 /// Whether `value` is kept from the forward pass for the backward pass.
-fn is_checkpoint(task: &Task<'_>, value: u32, turn: usize) -> bool {
-    let producer = task.producer[value as usize];
-    if producer == NONE || task.layer(producer) != Layer::Cheap {
+fn is_checkpoint(task: &Task<'_>, value: ValueId, turn: usize) -> bool {
+    let Some(producer) = task.producer[value.index()] else { return true };
+    if task.layer(producer) != Layer::Cheap {
         return true;
     }
-    let kind = task.graph.op(task.order[producer as usize]).kind.to_ascii_lowercase();
+    let kind = task.graph.op(task.order[producer.index()]).kind.to_ascii_lowercase();
     let named = ["softmax", "concat", ".cat", "add"].iter().any(|name| kind.contains(name));
-    let readers = task.readers.row(value as usize).iter().filter(|&&reader| (reader as usize) < turn);
+    let readers = task.readers.row(value.index()).iter().filter(|&&reader| reader.index() < turn);
     named || kind == "cat" || readers.count() > 1
 }
 
 /// The most that a single op reads, makes and takes for itself.
 fn largest_layer(task: &Task<'_>) -> i64 {
-    let size = |values: &[u32]| values.iter().map(|&value| task.size[value as usize]).sum::<i64>();
-    let need = |node: u32| {
+    let size = |values: &[ValueId]| values.iter().map(|&value| task.size[value.index()]).sum::<i64>();
+    let need = |node: NodeId| {
         let reads = size(task.reads_of(node, true));
         reads + size(task.writes_of(node, true)) + task.workspace_of(node, true)
     };
-    (0..narrow(task.nodes())).map(need).max().unwrap_or(0)
+    task.node_ids().map(need).max().unwrap_or(0)
 }

@@ -5,10 +5,10 @@
 //! by its fractional relaxation. The largest over all first runs is a bound for the given order of first
 //! runs. O(values log values) for each node that is looked at.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, ValueId};
 
 use super::Task;
-use super::task::{NONE, signed};
+use super::task::signed;
 
 /// The most nodes that are looked at: those where most is live.
 const NODES: usize = 400;
@@ -20,13 +20,10 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
     // Bytes that cross each node without being its operands.
     let last = |value: usize| match task.readers.row(value).last() {
         _ if task.live_out[value] => nodes,
-        Some(&reader) => reader as usize,
+        Some(reader) => reader.index(),
         None => 0,
     };
-    let born = |value: usize| match task.producer[value] {
-        NONE => 0,
-        producer => producer as usize + 1,
-    };
+    let born = |value: usize| task.producer[value].map_or(0, |producer| producer.index() + 1);
     let mut change = vec![0i64; nodes + 2];
     for value in (0..task.size.len()).filter(|&value| task.size[value] > 0) {
         if born(value) < last(value) {
@@ -38,7 +35,7 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
     let mut live = 0;
     for (node, change) in change.iter().enumerate().take(nodes) {
         live += change;
-        let inner = task.reads.row(node).iter().map(|&value| value as usize);
+        let inner = task.reads.row(node).iter().map(|value| value.index());
         let inner: i64 = inner.filter(|&v| last(v) > node).map(|v| task.size[v]).sum();
         crossing.push((live - inner + task.alone(node) - limit, node));
     }
@@ -52,11 +49,11 @@ pub(super) fn extra(task: &Task<'_>, budget: Bytes) -> Nanos {
 
 /// The least time that brings back `over` bytes of what crosses `node`.
 fn cover(task: &Task<'_>, node: usize, over: i64, last: &dyn Fn(usize) -> usize) -> f64 {
-    let crosses = |value: u32| last(value as usize) > node && !task.reads.row(node).contains(&value);
+    let crosses = |value: ValueId| last(value.index()) > node && !task.reads.row(node).contains(&value);
     let mut producers: Vec<(f64, i64, u64)> = Vec::new();
     for producer in (0..node).filter(|&producer| task.recomputable[producer]) {
         let brought = task.writes.row(producer).iter().filter(|&&value| crosses(value));
-        let brought: i64 = brought.map(|&value| task.size[value as usize]).sum();
+        let brought: i64 = brought.map(|&value| task.size[value.index()]).sum();
         if brought > 0 {
             producers.push((task.cost[producer] as f64 / brought as f64, brought, task.cost[producer]));
         }

@@ -13,11 +13,12 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, ValueId};
 
+use super::ids::NodeId;
 use super::layers::turn;
 use super::search::Search;
-use super::task::{NONE, narrow, signed};
+use super::task::signed;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
@@ -94,9 +95,10 @@ fn blocks(task: &Task<'_>, turn: usize) -> Vec<Block> {
     let mut crossing = vec![0i64; turn + 1];
     for value in 0..task.size.len() {
         let producer = task.producer[value];
-        let last = task.readers.row(value).iter().filter(|&&reader| (reader as usize) < turn).max();
-        if let Some(&last) = last.filter(|_| producer != NONE && (producer as usize) < turn) {
-            for bytes in &mut crossing[producer as usize + 1..=last as usize] {
+        let last = task.readers.row(value).iter().filter(|&&reader| reader.index() < turn).max();
+        let producer = producer.filter(|producer| producer.index() < turn);
+        if let Some((producer, last)) = producer.zip(last) {
+            for bytes in &mut crossing[producer.index() + 1..=last.index()] {
                 *bytes += task.size[value];
             }
         }
@@ -130,13 +132,14 @@ fn shape(task: &Task<'_>, from: usize, until: usize) -> Vec<u64> {
             task.reads.row(node).len() as u64,
         ]);
         for &value in task.reads.row(node) {
-            let producer = task.producer[value as usize] as usize;
-            key.push(if (from..node).contains(&producer) { (node - producer) as u64 } else { 0 });
+            let producer = task.producer[value.index()].map(NodeId::index);
+            let inside = producer.filter(|producer| (from..node).contains(producer));
+            key.push(inside.map_or(0, |producer| (node - producer) as u64));
         }
         for &value in task.writes.row(node) {
-            let last = task.readers.row(value as usize).last().map_or(0, |&last| last as usize);
+            let last = task.readers.row(value.index()).last().map_or(0, |last| last.index());
             let later = if last < until { 0 } else { 1 };
-            key.extend([task.size[value as usize].unsigned_abs(), later]);
+            key.extend([task.size[value.index()].unsigned_abs(), later]);
         }
     }
     key
@@ -146,9 +149,9 @@ fn measure(task: &Task<'_>, turn: usize, from: usize, until: usize) -> (u64, i64
     let again = (from..until).filter(|&node| task.recomputable[node]);
     let time = again.map(|node| task.later_cost[node]).fold(0u64, u64::saturating_add);
     let late =
-        |value: &&u32| task.readers.row(**value as usize).last().is_some_and(|&last| last as usize >= turn);
+        |value: &&ValueId| task.readers.row(value.index()).last().is_some_and(|last| last.index() >= turn);
     let saved = (from..until).flat_map(|node| task.writes.row(node)).filter(late);
-    (time, saved.map(|&value| task.size[value as usize]).sum())
+    (time, saved.map(|&value| task.size[value.index()]).sum())
 }
 
 /// By first block, last block and slots: least time of later runs, and how.
@@ -242,9 +245,9 @@ fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]
     for (block, list) in again.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
         let Block { from, until, .. } = blocks[block];
         let made = (from..until).flat_map(|node| task.writes.row(node));
-        let readers = made.flat_map(|&value| task.readers.row(value as usize));
-        if let Some(&first) = readers.filter(|&&reader| reader as usize >= turn).min() {
-            before[first as usize].extend(list);
+        let readers = made.flat_map(|&value| task.readers.row(value.index()));
+        if let Some(&first) = readers.filter(|&&reader| reader.index() >= turn).min() {
+            before[first.index()].extend(list);
         }
     }
     let mut runs = Vec::new();
@@ -253,14 +256,15 @@ fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]
         list.sort_unstable();
         list.dedup();
         for block in list {
-            let nodes = (blocks[block].from..blocks[block].until).map(narrow);
-            let fit = |&node_again: &u32| {
-                let deadline = task.deadline[node_again as usize];
-                task.recomputable[node_again as usize] && (deadline == NONE || node <= deadline as usize)
+            let nodes = (blocks[block].from..blocks[block].until).map(NodeId::at);
+            let fit = |again: &NodeId| {
+                let deadline = task.deadline[again.index()];
+                let in_time = deadline.is_none_or(|deadline| node <= deadline.index());
+                task.recomputable[again.index()] && in_time
             };
             runs.extend(nodes.filter(fit));
         }
-        runs.push(narrow(node));
+        runs.push(NodeId::at(node));
     }
     RunList { runs }
 }

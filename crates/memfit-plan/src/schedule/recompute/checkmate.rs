@@ -12,6 +12,7 @@
 use memfit_ir::{Bytes, Nanos};
 
 use super::climb;
+use super::ids::NodeId;
 use super::model::{self, Answer};
 use super::task::signed;
 use super::{Front, Infeasible, Instead, Point, Recompute, RunList, Task};
@@ -103,7 +104,7 @@ impl Recompute for Checkmate {
             Answer::Solved { runs, time, .. } => {
                 let stages = runs.iter().map(|row| row.iter().map(|&run| run > 0.5).collect::<Vec<bool>>());
                 let runs = stages.flat_map(|row| {
-                    (0..row.len()).filter(|&node| row[node]).map(super::task::narrow).collect::<Vec<u32>>()
+                    (0..row.len()).filter(|&node| row[node]).map(NodeId::at).collect::<Vec<_>>()
                 });
                 let schedule = RunList { runs: runs.collect() };
                 if let Some(cost) = schedule.cost(task) {

@@ -8,11 +8,11 @@
 //! gives a few schedules whatever the budget, so a larger one is never slower. Time O(grid × operands).
 //! Wrong choice for graphs with long skips, where much crosses every cut.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, ValueId};
 
+use super::ids::NodeId;
 use super::layers::turn;
 use super::rebuild::{by_bytes, rebuild, segmented};
-use super::task::NONE;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
@@ -77,13 +77,13 @@ impl Recompute for ChenRecursive {
         for shift in [0usize, 1, 2, 3] {
             // Of what is made again, what lies 2^k steps back is remembered: the next to be asked for are those
             // right before, so half of the way is never walked twice.
-            let remembers = |place: usize, batch: &[u32]| {
+            let remembers = |place: usize, batch: &[NodeId]| {
                 let back = batch.len() - place;
                 back.is_power_of_two() || back <= (1 << (2 * shift))
             };
-            let keeps = |value: u32| {
-                let producer = task.producer[value as usize];
-                producer != NONE && (turn - (producer as usize).min(turn)).is_power_of_two()
+            let keeps = |value: ValueId| {
+                let back = task.producer[value.index()].map(|producer| turn - producer.index().min(turn));
+                back.is_some_and(usize::is_power_of_two)
             };
             let schedule = rebuild(task, turn, keeps, remembers);
             // Every later run at most as often as there are nodes: beyond that it is no plan for anybody.

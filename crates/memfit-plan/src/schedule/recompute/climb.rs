@@ -103,7 +103,9 @@ fn climb_on(task: &Task<'_>, budget: i64, context: &Context<'_>, climbed: &mut C
         let mut front = Front::default();
         front.add_schedule(task, RunList::plain(task));
         for start in &task.starts {
-            front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+            if let Some(start) = RunList::of_ops(task, start.iter().copied()) {
+                front.add_schedule(task, start);
+            }
         }
         for schedule in by_bytes(task, context.stop) {
             front.add_schedule(task, schedule);

@@ -12,7 +12,9 @@
 mod score;
 mod victim;
 
-use super::task::{NONE, narrow};
+use memfit_ir::ValueId;
+
+use super::ids::{NodeId, Place, earlier};
 use super::{RunList, Task};
 pub(super) use score::{Age, Price, Score};
 
@@ -70,7 +72,7 @@ pub(super) fn run(
     let mut sim = Sim::new(task, limit, score, most);
     sim.most_work = purse.left.max(purse.least);
     let mut all = || {
-        for node in 0..narrow(task.nodes()) {
+        for node in task.node_ids() {
             if stop() {
                 return None;
             }
@@ -96,12 +98,13 @@ struct Sim<'t, 'g> {
     /// By value: how many of its readers' first runs are done.
     read: Vec<u32>,
     /// By node: the deadline of its whole closure of ops that may run again.
-    deadline: Vec<u32>,
+    deadline: Vec<Option<NodeId>>,
     /// By node: when its first run begins if nothing runs twice.
     start: Vec<u64>,
-    pool: Vec<u32>,
-    place: Vec<u32>,
-    zombies: Vec<u32>,
+    pool: Vec<ValueId>,
+    /// By value: its place in the pool.
+    place: Vec<Option<Place>>,
+    zombies: Vec<ValueId>,
     price: Vec<Option<u64>>,
     /// By value: what its price is not below, where it is not known.
     least: Vec<u64>,
@@ -109,10 +112,10 @@ struct Sim<'t, 'g> {
     fallen: bool,
     mark: Vec<u32>,
     round: u32,
-    now: u32,
+    now: NodeId,
     clock: u64,
     mem: i64,
-    runs: Vec<u32>,
+    runs: Vec<NodeId>,
     /// Values that were looked at, operands that were walked over.
     work: u64,
     most_work: u64,
@@ -120,11 +123,11 @@ struct Sim<'t, 'g> {
 
 /// An op that waits for its inputs.
 struct Frame {
-    node: u32,
+    node: NodeId,
     /// Inputs before this one are there.
     next: usize,
     /// Inputs that this frame has locked.
-    held: Vec<u32>,
+    held: Vec<ValueId>,
 }
 
 impl<'t, 'g> Sim<'t, 'g> {
@@ -132,7 +135,7 @@ impl<'t, 'g> Sim<'t, 'g> {
         let values = task.size.len();
         let mut state = vec![State::Unborn; values];
         let mut mem = 0;
-        for value in (0..values).filter(|&value| task.producer[value] == NONE) {
+        for value in (0..values).filter(|&value| task.producer[value].is_none()) {
             let used = task.live_out[value] || !task.readers.row(value).is_empty();
             state[value] = if used { State::Here } else { State::Gone };
             mem += if used { task.size[value] } else { 0 };
@@ -140,8 +143,9 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut deadline = task.deadline.clone();
         for node in 0..task.nodes() {
             for &value in task.reads.row(node) {
-                if task.is_recomputable(value) {
-                    deadline[node] = deadline[node].min(deadline[task.producer[value as usize] as usize]);
+                let producer = task.producer[value.index()];
+                if let Some(producer) = producer.filter(|producer| task.recomputable[producer.index()]) {
+                    deadline[node] = earlier(deadline[node], deadline[producer.index()]);
                 }
             }
         }
@@ -163,14 +167,14 @@ impl<'t, 'g> Sim<'t, 'g> {
             deadline,
             start,
             pool: Vec::new(),
-            place: vec![NONE; values],
+            place: vec![None; values],
             zombies: Vec::new(),
             price: vec![None; values],
             least: vec![0; values],
             fallen: false,
             mark: vec![0; values],
             round: 0,
-            now: 0,
+            now: NodeId::at(0),
             clock: 1,
             mem,
             runs: Vec::new(),
@@ -179,13 +183,13 @@ impl<'t, 'g> Sim<'t, 'g> {
         }
     }
 
-    fn step(&mut self, node: u32) -> Option<()> {
+    fn step(&mut self, node: NodeId) -> Option<()> {
         self.now = node;
         self.make(node)?;
-        for &value in self.task.reads.row(node as usize) {
-            self.read[value as usize] += 1;
+        for &value in self.task.reads.row(node.index()) {
+            self.read[value.index()] += 1;
         }
-        let operands = self.task.reads.row(node as usize).iter().chain(self.task.writes.row(node as usize));
+        let operands = self.task.reads.row(node.index()).iter().chain(self.task.writes.row(node.index()));
         for &value in operands {
             self.release(value);
         }
@@ -194,24 +198,24 @@ impl<'t, 'g> Sim<'t, 'g> {
 
     /// Brings back every result.
     fn finish(&mut self) -> Option<()> {
-        self.now = narrow(self.task.nodes());
-        for value in (0..self.state.len()).filter(|&value| self.task.live_out[value]) {
-            if self.state[value] != State::Here {
-                self.make(self.task.producer[value])?;
+        self.now = self.task.end();
+        for value in self.task.value_ids().filter(|value| self.task.live_out[value.index()]) {
+            if self.state[value.index()] != State::Here {
+                self.make(self.task.producer[value.index()]?)?;
             }
-            self.lock(narrow(value));
+            self.lock(value);
         }
         Some(())
     }
 
     /// Whether a first run, or the end, will read `value`.
-    fn due(&self, value: u32) -> bool {
-        let readers = self.task.readers.row(value as usize).len();
-        self.task.live_out[value as usize] || (self.read[value as usize] as usize) < readers
+    fn due(&self, value: ValueId) -> bool {
+        let readers = self.task.readers.row(value.index()).len();
+        self.task.live_out[value.index()] || (self.read[value.index()] as usize) < readers
     }
 
     /// Runs `node` after whatever must be made again for it. Never recursive.
-    fn make(&mut self, node: u32) -> Option<()> {
+    fn make(&mut self, node: NodeId) -> Option<()> {
         let task = self.task;
         let mut stack = vec![self.open(node)];
         while let Some(frame) = stack.last_mut() {
@@ -223,7 +227,7 @@ impl<'t, 'g> Sim<'t, 'g> {
                 stack.pop();
                 continue;
             };
-            match self.state[value as usize] {
+            match self.state[value.index()] {
                 State::Here => {
                     frame.next += 1;
                     if !frame.held.contains(&value) {
@@ -232,7 +236,7 @@ impl<'t, 'g> Sim<'t, 'g> {
                     }
                 }
                 State::Out if stack.len() <= task.nodes() => {
-                    let frame = self.open(task.producer[value as usize]);
+                    let frame = self.open(task.producer[value.index()]?);
                     stack.push(frame);
                 }
                 State::Out | State::Unborn | State::Gone => return None,
@@ -242,11 +246,11 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     /// A frame for `node`, with what is there of its inputs locked.
-    fn open(&mut self, node: u32) -> Frame {
+    fn open(&mut self, node: NodeId) -> Frame {
         let mut held = Vec::new();
         for &value in self.task.reads_of(node, node == self.now) {
-            self.seen[value as usize] = self.clock;
-            if self.state[value as usize] == State::Here {
+            self.seen[value.index()] = self.clock;
+            if self.state[value.index()] == State::Here {
                 self.lock(value);
                 held.push(value);
             }
@@ -254,59 +258,58 @@ impl<'t, 'g> Sim<'t, 'g> {
         Frame { node, next: 0, held }
     }
 
-    fn lock(&mut self, value: u32) {
-        self.locks[value as usize] += 1;
-        if self.place[value as usize] != NONE {
-            self.leave_pool(value);
-        }
+    fn lock(&mut self, value: ValueId) {
+        self.locks[value.index()] += 1;
+        self.leave_pool(value);
     }
 
-    fn unlock(&mut self, value: u32) {
-        let locks = &mut self.locks[value as usize];
+    fn unlock(&mut self, value: ValueId) {
+        let locks = &mut self.locks[value.index()];
         *locks = locks.saturating_sub(1);
-        if *locks == 0 && self.state[value as usize] == State::Here {
+        if *locks == 0 && self.state[value.index()] == State::Here {
             self.enter_pool(value);
         }
     }
 
-    fn enter_pool(&mut self, value: u32) {
+    fn enter_pool(&mut self, value: ValueId) {
         if self.task.is_recomputable(value)
-            && self.task.size[value as usize] > 0
-            && self.place[value as usize] == NONE
+            && self.task.size[value.index()] > 0
+            && self.place[value.index()].is_none()
         {
-            self.place[value as usize] = narrow(self.pool.len());
+            self.place[value.index()] = Some(Place::at(self.pool.len()));
             self.pool.push(value);
         }
     }
 
-    fn leave_pool(&mut self, value: u32) {
-        let place = std::mem::replace(&mut self.place[value as usize], NONE) as usize;
-        self.pool.swap_remove(place);
-        if let Some(&moved) = self.pool.get(place) {
-            self.place[moved as usize] = narrow(place);
+    /// Takes `value` out of the pool, if it is there.
+    fn leave_pool(&mut self, value: ValueId) {
+        let Some(place) = self.place[value.index()].take() else { return };
+        self.pool.swap_remove(place.index());
+        if let Some(&moved) = self.pool.get(place.index()) {
+            self.place[moved.index()] = Some(place);
         }
     }
 
-    fn run(&mut self, node: u32) -> Option<()> {
+    fn run(&mut self, node: NodeId) -> Option<()> {
         let task = self.task;
-        let at = node as usize;
+        let at = node.index();
         let first = node == self.now;
-        let dies = |value: u32| {
-            let readers = task.readers.row(value as usize).len();
-            let last = self.read[value as usize] as usize + 1 >= readers && !task.live_out[value as usize];
-            first && last && self.locks[value as usize] <= 1
+        let dies = |value: ValueId| {
+            let readers = task.readers.row(value.index()).len();
+            let last = self.read[value.index()] as usize + 1 >= readers && !task.live_out[value.index()];
+            first && last && self.locks[value.index()] <= 1
         };
         let mut taken = 0;
         let mut mutated = Vec::new();
         task.each_reuse(at, dies, |pair| {
             taken += task.size[pair.output.index()];
-            if pair.must && (first || !task.snapped.row(at).contains(&(pair.input.0, pair.output.0))) {
-                mutated.push(pair.input.0);
+            if pair.must && (first || !task.snapped.row(at).contains(&(pair.input, pair.output))) {
+                mutated.push(pair.input);
             }
         });
         let writes = task.writes_of(node, first);
-        let new = writes.iter().filter(|&&value| self.state[value as usize] != State::Here);
-        let new: i64 = new.map(|&value| task.size[value as usize]).sum();
+        let new = writes.iter().filter(|&&value| self.state[value.index()] != State::Here);
+        let new: i64 = new.map(|&value| task.size[value.index()]).sum();
         self.room(new + task.workspace_of(node, first) - taken)?;
         let cost = if first { task.cost[at] } else { task.later_cost[at] };
         self.clock = self.clock.saturating_add(cost);
@@ -315,23 +318,23 @@ impl<'t, 'g> Sim<'t, 'g> {
         }
         self.runs.push(node);
         for value in mutated {
-            if self.locks[value as usize] > 1 {
+            if self.locks[value.index()] > 1 {
                 return None;
             }
             self.drop_value(value);
         }
         for &value in writes {
-            self.seen[value as usize] = self.clock;
-            if self.state[value as usize] != State::Here {
-                let again = self.state[value as usize] == State::Out;
-                self.state[value as usize] = State::Here;
-                self.mem += task.size[value as usize];
-                self.price[value as usize] = None;
-                self.least[value as usize] = 0;
+            self.seen[value.index()] = self.clock;
+            if self.state[value.index()] != State::Here {
+                let again = self.state[value.index()] == State::Out;
+                self.state[value.index()] = State::Here;
+                self.mem += task.size[value.index()];
+                self.price[value.index()] = None;
+                self.least[value.index()] = 0;
                 if again {
                     self.stale(value, false);
                 }
-                if self.locks[value as usize] == 0 {
+                if self.locks[value.index()] == 0 {
                     self.enter_pool(value);
                 }
             }
@@ -357,40 +360,36 @@ impl<'t, 'g> Sim<'t, 'g> {
         Some(())
     }
 
-    fn evict(&mut self, value: u32) {
-        if self.place[value as usize] != NONE {
-            self.leave_pool(value);
-        }
-        self.state[value as usize] = State::Out;
-        self.mem -= self.task.size[value as usize];
+    fn evict(&mut self, value: ValueId) {
+        self.leave_pool(value);
+        self.state[value.index()] = State::Out;
+        self.mem -= self.task.size[value.index()];
         self.stale(value, true);
     }
 
     /// Ends `value`'s stay after its bytes were taken, or at its last use.
-    fn drop_value(&mut self, value: u32) {
+    fn drop_value(&mut self, value: ValueId) {
         if self.task.is_recomputable(value) && self.can_make(value) {
             self.evict(value);
         } else {
-            if self.place[value as usize] != NONE {
-                self.leave_pool(value);
-            }
-            self.state[value as usize] = State::Gone;
-            self.mem -= self.task.size[value as usize];
+            self.leave_pool(value);
+            self.state[value.index()] = State::Gone;
+            self.mem -= self.task.size[value.index()];
             self.mark_gone(value);
         }
     }
 
     /// What is out and hangs on `value`, which is gone, is gone too.
-    fn mark_gone(&mut self, value: u32) {
+    fn mark_gone(&mut self, value: ValueId) {
         let (mut stack, mut gone) = (vec![value], false);
         while let Some(at) = stack.pop() {
-            for &reader in self.task.readers.row(at as usize) {
+            for &reader in self.task.readers.row(at.index()) {
                 if !self.task.reads_of(reader, false).contains(&at) {
                     continue; // It reads a snapshot.
                 }
-                for &child in self.task.writes.row(reader as usize) {
-                    if self.state[child as usize] == State::Out {
-                        self.state[child as usize] = State::Gone;
+                for &child in self.task.writes.row(reader.index()) {
+                    if self.state[child.index()] == State::Out {
+                        self.state[child.index()] = State::Gone;
                         gone = true;
                         stack.push(child);
                     }
@@ -405,8 +404,8 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     /// Frees `value` if no first run reads it any more and nothing that is out hangs on it.
-    fn release(&mut self, value: u32) {
-        if self.state[value as usize] != State::Here || self.due(value) || self.locks[value as usize] > 0 {
+    fn release(&mut self, value: ValueId) {
+        if self.state[value.index()] != State::Here || self.due(value) || self.locks[value.index()] > 0 {
             return;
         }
         if (self.task.is_recomputable(value) && self.can_make(value)) || !self.wanted(value) {
@@ -423,20 +422,20 @@ impl<'t, 'g> Sim<'t, 'g> {
     }
 
     /// Whether something that is out and due needs `value` to be made again.
-    fn wanted(&mut self, value: u32) -> bool {
+    fn wanted(&mut self, value: ValueId) -> bool {
         self.round += 1;
         let round = self.round;
         let task = self.task;
         let mut stack = vec![value];
         while let Some(at) = stack.pop() {
-            for &reader in task.readers.row(at as usize) {
+            for &reader in task.readers.row(at.index()) {
                 if !task.reads_of(reader, false).contains(&at) {
                     continue;
                 }
-                for &child in task.writes.row(reader as usize) {
-                    let out = self.state[child as usize] == State::Out;
-                    if out && std::mem::replace(&mut self.mark[child as usize], round) != round {
-                        if self.due(child) || self.locks[child as usize] > 0 {
+                for &child in task.writes.row(reader.index()) {
+                    let out = self.state[child.index()] == State::Out;
+                    if out && std::mem::replace(&mut self.mark[child.index()], round) != round {
+                        if self.due(child) || self.locks[child.index()] > 0 {
                             return true;
                         }
                         stack.push(child);

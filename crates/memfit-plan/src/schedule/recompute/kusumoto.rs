@@ -9,11 +9,11 @@
 //! solved for are fixed, so a larger one is never slower. Wrong choice below what one block needs: no node
 //! runs more than twice.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, ValueId};
 
+use super::ids::NodeId;
 use super::layers::turn;
 use super::rebuild::rebuild;
-use super::task::NONE;
 use super::{Front, Infeasible, Recompute, RunList, Task};
 use crate::{Context, Info};
 
@@ -31,7 +31,7 @@ struct Lower {
     /// Bytes of its values that are read outside of it.
     boundary: i64,
     /// Those values.
-    crossing: Vec<u32>,
+    crossing: Vec<ValueId>,
 }
 
 impl Recompute for Kusumoto {
@@ -50,7 +50,7 @@ impl Recompute for Kusumoto {
         front.add_schedule(task, RunList::plain(task));
         let family = family(task, turn);
         let total: i64 =
-            (0..turn).flat_map(|node| task.writes.row(node)).map(|&v| task.size[v as usize]).sum();
+            (0..turn).flat_map(|node| task.writes.row(node)).map(|&v| task.size[v.index()]).sum();
         for part in 1..=BUDGETS {
             if (context.stop)() {
                 break;
@@ -58,17 +58,15 @@ impl Recompute for Kusumoto {
             let chosen = solve(task, turn, &family, total / BUDGETS * part);
             for sets in chosen {
                 // A value is kept if some chosen set has it inside and a reader outside.
-                let keeps = |value: u32| {
-                    let producer = task.producer[value as usize];
+                let keeps = |value: ValueId| {
+                    let producer = task.producer[value.index()].map(NodeId::index);
+                    let Some(producer) = producer.filter(|&producer| producer < turn) else { return true };
                     let crosses = |set: &Lower| {
-                        let out = |&reader: &u32| (reader as usize) < turn && !set.inside[reader as usize];
-                        set.inside[producer as usize] && task.readers.row(value as usize).iter().any(out)
+                        let out = |reader: &NodeId| reader.index() < turn && !set.inside[reader.index()];
+                        set.inside[producer] && task.readers.row(value.index()).iter().any(out)
                     };
-                    let last = sets.last().is_some_and(|&last| !family[last].inside[producer as usize]);
-                    producer == NONE
-                        || producer as usize >= turn
-                        || last
-                        || sets.iter().any(|&set| crosses(&family[set]))
+                    let last = sets.last().is_some_and(|&last| !family[last].inside[producer]);
+                    last || sets.iter().any(|&set| crosses(&family[set]))
                 };
                 front.add_schedule(task, rebuild(task, turn, keeps, |_, _| true));
             }
@@ -102,7 +100,7 @@ fn family(task: &Task<'_>, turn: usize) -> Vec<Lower> {
 /// Bytes that the nodes `inside` make.
 fn made(task: &Task<'_>, inside: &[bool]) -> i64 {
     let nodes = (0..inside.len()).filter(|&at| inside[at]);
-    nodes.flat_map(|at| task.writes.row(at)).map(|&value| task.size[value as usize]).sum()
+    nodes.flat_map(|at| task.writes.row(at)).map(|&value| task.size[value.index()]).sum()
 }
 
 fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Vec<bool> {
@@ -111,9 +109,9 @@ fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Vec<bool> {
     for at in (0..=node).rev().filter(|&at| at < turn) {
         if inside[at] {
             for &read in task.reads.row(at) {
-                let producer = task.producer[read as usize];
-                if producer != NONE && (producer as usize) < at {
-                    inside[producer as usize] = true;
+                let producer = task.producer[read.index()];
+                if let Some(producer) = producer.filter(|producer| producer.index() < at) {
+                    inside[producer.index()] = true;
                 }
             }
         }
@@ -122,13 +120,13 @@ fn ancestors(task: &Task<'_>, turn: usize, node: usize) -> Vec<bool> {
 }
 
 fn lower(task: &Task<'_>, turn: usize, inside: Vec<bool>) -> Lower {
-    let crosses = |value: &&u32| {
-        let out = |&reader: &u32| (reader as usize) < turn && !inside[reader as usize];
-        task.readers.row(**value as usize).iter().any(out)
+    let crosses = |value: &&ValueId| {
+        let out = |reader: &NodeId| reader.index() < turn && !inside[reader.index()];
+        task.readers.row(value.index()).iter().any(out)
     };
     let values = (0..turn).filter(|&at| inside[at]).flat_map(|at| task.writes.row(at)).filter(crosses);
-    let crossing: Vec<u32> = values.copied().collect();
-    let boundary = crossing.iter().map(|&value| task.size[value as usize]).sum();
+    let crossing: Vec<ValueId> = values.copied().collect();
+    let boundary = crossing.iter().map(|&value| task.size[value.index()]).sum();
     Lower { inside, boundary, crossing }
 }
 
@@ -150,13 +148,15 @@ fn solve(task: &Task<'_>, turn: usize, family: &[Lower], limit: i64) -> Vec<Vec<
             }
             let (mut bytes, mut time) = (0i64, 0u64);
             for node in (0..turn).filter(|&node| set.inside[node] && !before(node)) {
-                bytes += task.writes.row(node).iter().map(|&v| task.size[v as usize]).sum::<i64>();
+                bytes += task.writes.row(node).iter().map(|&v| task.size[v.index()]).sum::<i64>();
                 if task.recomputable[node] {
                     time = time.saturating_add(task.later_cost[node]);
                 }
             }
-            let new = set.crossing.iter().filter(|&&value| !before(task.producer[value as usize] as usize));
-            let keep: i64 = new.map(|&value| task.size[value as usize]).sum();
+            let new = set.crossing.iter().filter(|value| {
+                task.producer[value.index()].is_none_or(|producer| !before(producer.index()))
+            });
+            let keep: i64 = new.map(|&value| task.size[value.index()]).sum();
             let step = class(time);
             for old in 0..=CLASSES - step.min(CLASSES) {
                 let Some((kept, _, _)) = best[from][old] else { continue };
@@ -172,7 +172,7 @@ fn solve(task: &Task<'_>, turn: usize, family: &[Lower], limit: i64) -> Vec<Vec<
     let mut ends: Vec<(usize, usize)> = Vec::new();
     let rest = |set: usize| -> i64 {
         let outside = (0..turn).filter(|&node| set == 0 || !family[set - 1].inside[node]);
-        outside.flat_map(|node| task.writes.row(node)).map(|&value| task.size[value as usize]).sum()
+        outside.flat_map(|node| task.writes.row(node)).map(|&value| task.size[value.index()]).sum()
     };
     let fits =
         |set: usize, class: usize| best[set][class].is_some_and(|(kept, _, _)| kept + rest(set) <= limit);

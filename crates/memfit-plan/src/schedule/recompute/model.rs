@@ -5,7 +5,7 @@ use good_lp::{
     variable,
 };
 
-use super::task::{NONE, narrow};
+use super::ids::NodeId;
 use super::{RunList, Task};
 
 /// The most variables that the solver at hand is asked to handle.
@@ -55,7 +55,7 @@ pub(super) fn variables(task: &Task<'_>) -> usize {
 
 /// Whether the programme can say what `task` is: it knows no value that is mutated and made again.
 pub(super) fn can_say(task: &Task<'_>) -> bool {
-    (0..task.size.len()).all(|value| task.size[value] == 0 || task.mutator[value] == NONE)
+    (0..task.size.len()).all(|value| task.size[value] == 0 || task.mutator[value].is_none())
 }
 
 /// By node before `stage`: whether running it again in that stage or later can serve anything.
@@ -63,14 +63,14 @@ fn useful(task: &Task<'_>, stage: usize) -> Vec<bool> {
     let mut useful = vec![false; stage];
     for node in (0..stage).rev() {
         useful[node] = task.recomputable[node]
-            && task.writes.row(node).iter().any(|&value| wanted(task, stage, value as usize, &useful));
+            && task.writes.row(node).iter().any(|&value| wanted(task, stage, value.index(), &useful));
     }
     useful
 }
 
 /// Whether somebody may read `value` in `stage` or later.
 fn wanted(task: &Task<'_>, stage: usize, value: usize, useful: &[bool]) -> bool {
-    let mut readers = task.readers.row(value).iter().map(|&reader| reader as usize);
+    let mut readers = task.readers.row(value).iter().map(|reader| reader.index());
     task.live_out[value] || readers.any(|reader| reader >= stage || useful[reader])
 }
 
@@ -175,17 +175,17 @@ impl Model<'_, '_> {
             self.runs.push(runs);
             let keeps = (0..task.size.len()).map(|value| {
                 let producer = task.producer[value];
-                if producer == NONE && (stage == 0 || task.size[value] == 0) {
+                if producer.is_none() && (stage == 0 || task.size[value] == 0) {
                     return Term::Known(1.0);
                 }
-                let made = producer == NONE || (producer as usize) < stage;
+                let made = producer.is_none_or(|producer| producer.index() < stage);
                 if made && wanted(task, stage, value, &useful) { self.unit(true) } else { Term::Known(0.0) }
             });
             let keeps = keeps.collect();
             self.keeps.push(keeps);
         }
         let last = (0..task.size.len()).map(|value| {
-            let there = task.live_out[value] || (task.producer[value] == NONE && task.size[value] == 0);
+            let there = task.live_out[value] || (task.producer[value].is_none() && task.size[value] == 0);
             Term::Known(if there { 1.0 } else { 0.0 })
         });
         self.keeps.push(last.collect());
@@ -193,8 +193,8 @@ impl Model<'_, '_> {
             for value in 0..task.size.len() {
                 let producer = task.producer[value];
                 let mut before = self.keeps[stage - 1][value].expression();
-                if producer != NONE && (producer as usize) < stage {
-                    before += self.runs[stage - 1][producer as usize].expression();
+                if let Some(producer) = producer.filter(|producer| producer.index() < stage) {
+                    before += self.runs[stage - 1][producer.index()].expression();
                 }
                 let now = self.keeps[stage][value].expression();
                 self.rows.push(constraint!(now <= before));
@@ -202,11 +202,10 @@ impl Model<'_, '_> {
         }
         for stage in 0..nodes {
             for node in 0..=stage {
-                for &value in task.reads_of(narrow(node), node == stage) {
-                    let producer = task.producer[value as usize];
-                    let mut there = self.keeps[stage][value as usize].expression();
-                    if producer != NONE {
-                        there += self.runs[stage][producer as usize].expression();
+                for &value in task.reads_of(NodeId::at(node), node == stage) {
+                    let mut there = self.keeps[stage][value.index()].expression();
+                    if let Some(producer) = task.producer[value.index()] {
+                        there += self.runs[stage][producer.index()].expression();
                     }
                     let runs = self.runs[stage][node].expression();
                     self.rows.push(constraint!(runs <= there));
@@ -218,35 +217,35 @@ impl Model<'_, '_> {
     /// Rows 2 to 5, with the tight upper sides of a free: freeing only helps, so no lower side is needed.
     fn memory(&mut self, limit: f64, unit: f64) {
         let task = self.task;
-        let bytes = |value: u32| task.size[value as usize] as f64 / unit;
+        let bytes = |value: usize| task.size[value] as f64 / unit;
         for stage in 0..task.nodes() {
             let mut live = Expression::from(0.0);
             for value in 0..task.size.len() {
-                live += self.keeps[stage][value].expression() * bytes(narrow(value));
+                live += self.keeps[stage][value].expression() * bytes(value);
             }
             for node in 0..=stage {
                 let runs = self.runs[stage][node];
                 if matches!(runs, Term::Known(none) if none == 0.0) {
                     continue;
                 }
-                let writes = task.writes_of(narrow(node), node == stage);
-                let reads = task.reads_of(narrow(node), node == stage);
-                let made: f64 = writes.iter().map(|&value| bytes(value)).sum();
-                let scratch = task.workspace_of(narrow(node), node == stage) as f64 / unit;
+                let writes = task.writes_of(NodeId::at(node), node == stage);
+                let reads = task.reads_of(NodeId::at(node), node == stage);
+                let made: f64 = writes.iter().map(|value| bytes(value.index())).sum();
+                let scratch = task.workspace_of(NodeId::at(node), node == stage) as f64 / unit;
                 let meanwhile = live.clone() + runs.expression() * (made + scratch);
                 self.rows.push(constraint!(meanwhile <= limit));
                 live += runs.expression() * made;
-                for &value in reads.iter().chain(writes).filter(|&&value| task.size[value as usize] > 0) {
+                for &value in reads.iter().chain(writes).filter(|&&value| task.size[value.index()] > 0) {
                     let free = self.unit(false).expression();
-                    let next = self.keeps[stage + 1][value as usize].expression();
+                    let next = self.keeps[stage + 1][value.index()].expression();
                     self.rows.push(constraint!(free.clone() <= runs.expression()));
                     self.rows.push(constraint!(free.clone() <= 1.0 - next));
-                    let later = task.readers.row(value as usize).iter().map(|&reader| reader as usize);
+                    let later = task.readers.row(value.index()).iter().map(|reader| reader.index());
                     for reader in later.filter(|&reader| reader > node && reader <= stage) {
                         let again = self.runs[stage][reader].expression();
                         self.rows.push(constraint!(free.clone() <= 1.0 - again));
                     }
-                    live -= free * bytes(value);
+                    live -= free * bytes(value.index());
                 }
                 // A name for what is live keeps the rows short.
                 let after = self.vars.add(variable().min(0.0));
@@ -267,21 +266,22 @@ pub(super) fn repair(task: &Task<'_>, keeps: &dyn Fn(usize, usize) -> bool) -> R
         for value in 0..task.size.len() {
             let producer = task.producer[value];
             let wanted = if stage + 1 == nodes { task.live_out[value] } else { keeps(stage + 1, value) };
-            if producer != NONE && (producer as usize) < stage && wanted && !keeps(stage, value) {
-                here[producer as usize] = true;
+            let before = producer.filter(|producer| producer.index() < stage);
+            if let Some(producer) = before.filter(|_| wanted && !keeps(stage, value)) {
+                here[producer.index()] = true;
             }
         }
         for node in (0..=stage).rev() {
             if here[node] {
-                for &value in task.reads_of(narrow(node), node == stage) {
-                    let producer = task.producer[value as usize];
-                    if producer != NONE && !keeps(stage, value as usize) {
-                        here[producer as usize] = true;
+                for &value in task.reads_of(NodeId::at(node), node == stage) {
+                    let producer = task.producer[value.index()];
+                    if let Some(producer) = producer.filter(|_| !keeps(stage, value.index())) {
+                        here[producer.index()] = true;
                     }
                 }
             }
         }
-        runs.extend((0..=stage).filter(|&node| here[node]).map(narrow));
+        runs.extend((0..=stage).filter(|&node| here[node]).map(NodeId::at));
     }
     RunList { runs }
 }

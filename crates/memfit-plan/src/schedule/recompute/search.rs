@@ -7,10 +7,11 @@
 //! All work is counted in changes, none in seconds; changes that take more than a usual one count as several, so that
 //! wide graphs with many operands, whose chains are long, take no more time. No guarantee but the start's quality.
 
+use memfit_ir::ValueId;
+
+use super::ids::{NodeId, RunId};
 use super::random::Random;
-use super::runs::RunId;
 use super::state::{Away, State};
-use super::task::NONE;
 use super::{RunList, Task};
 
 /// Heat at the start and at the end: to build a schedule, to leave a good one's structure, to polish it.
@@ -33,7 +34,7 @@ pub(super) struct Search<'t, 'g> {
     task: &'t Task<'g>,
     random: Random,
     /// Values that can be made again and take bytes.
-    movable: Vec<u32>,
+    movable: Vec<ValueId>,
     base: f64,
     /// The most runs of a node, the first one included.
     most_copies: usize,
@@ -64,9 +65,8 @@ impl<'t, 'g> Search<'t, 'g> {
         away: &[Away],
     ) -> Option<Self> {
         let state = State::new(task, start, limit, away)?;
-        let movable = (0..task.size.len())
-            .map(super::task::narrow)
-            .filter(|&value| task.is_recomputable(value) && task.size[value as usize] > 0);
+        let movable =
+            task.value_ids().filter(|&value| task.is_recomputable(value) && task.size[value.index()] > 0);
         let base = task.base_time().0.max(1) as f64;
         let movable = movable.collect();
         Some(Search { state, task, random: Random::new(seed), movable, base, most_copies: usize::MAX })
@@ -143,7 +143,7 @@ impl<'t, 'g> Search<'t, 'g> {
     }
 
     fn peak_limit(&self) -> f64 {
-        self.movable.iter().map(|&value| self.task.size[value as usize]).max().unwrap_or(1) as f64
+        self.movable.iter().map(|&value| self.task.size[value.index()]).max().unwrap_or(1) as f64
     }
 
     fn energy(&self, price: f64) -> f64 {
@@ -161,7 +161,7 @@ impl<'t, 'g> Search<'t, 'g> {
         }
     }
 
-    fn insert(&mut self, node: u32, position: usize) -> Option<RunId> {
+    fn insert(&mut self, node: NodeId, position: usize) -> Option<RunId> {
         if !self.state.in_time(node, position) {
             return None;
         }
@@ -199,7 +199,7 @@ impl<'t, 'g> Search<'t, 'g> {
 
     /// Makes `value` again right before `use_`; what that needs and is not live there is made again too with
     /// probability `eager`, else kept until there.
-    fn make_before(&mut self, value: u32, use_: RunId, eager: f64) -> bool {
+    fn make_before(&mut self, value: ValueId, use_: RunId, eager: f64) -> bool {
         let mut todo = vec![(value, use_)];
         let mut made = 0;
         while let Some((value, before)) = todo.pop() {
@@ -208,12 +208,12 @@ impl<'t, 'g> Search<'t, 'g> {
                 return false;
             }
             let position = self.state.runs.position(before);
-            let node = self.task.producer[value as usize];
+            let Some(node) = self.task.producer[value.index()] else { return false };
             if !self.state.in_time(node, position) {
                 return false;
             }
             let (run, right) = self.state.insert(node, position);
-            let reads = self.task.reads.row(node as usize);
+            let reads = self.task.reads.row(node.index());
             for &read in reads {
                 if !self.task.is_recomputable(read) || self.state.events(read).is_empty() {
                     continue;
@@ -224,8 +224,8 @@ impl<'t, 'g> Search<'t, 'g> {
                 // Read again later, or not, before it's made again: then it's live here anyway.
                 let live = events.get(at + 1).is_some_and(|&next| !self.state.defines(next, read));
                 let mutated = last.is_none_or(|last| {
-                    let mutator = self.task.mutator[read as usize];
-                    mutator != NONE && self.state.runs.node(last) == mutator
+                    let mutator = self.task.mutator[read.index()];
+                    mutator == Some(self.state.runs.node(last))
                 });
                 let near = last
                     .is_some_and(|last| self.state.runs.position(last) + 1 >= self.state.runs.position(run));
@@ -243,19 +243,16 @@ impl<'t, 'g> Search<'t, 'g> {
     /// Whether what was inserted finds its inputs: only values that are mutated can fail.
     fn is_sound(&self) -> bool {
         self.state.done().iter().filter(|done| done.inserted).all(|done| {
-            let node = done.node as usize;
+            let node = done.node.index();
             let operands = self.task.reads.row(node).iter().chain(self.task.writes.row(node));
             operands.copied().all(|value| self.is_found(value))
         })
     }
 
     /// Whether every read of `value` finds it.
-    fn is_found(&self, value: u32) -> bool {
-        let mutator = self.task.mutator[value as usize];
-        if mutator == NONE {
-            return true;
-        }
-        let mut here = self.task.producer[value as usize] == NONE;
+    fn is_found(&self, value: ValueId) -> bool {
+        let Some(mutator) = self.task.mutator[value.index()] else { return true };
+        let mut here = self.task.producer[value.index()].is_none();
         for &run in self.state.events(value) {
             if self.state.defines(run, value) {
                 here = true;
@@ -287,7 +284,7 @@ impl<'t, 'g> Search<'t, 'g> {
             if !self.state.remove(run) {
                 return false;
             }
-            for &read in self.task.reads.row(node as usize) {
+            for &read in self.task.reads.row(node.index()) {
                 let at = self.state.event_at(read, position);
                 let producers = &self.state.events(read)[..at];
                 let producer = producers.iter().rev().copied().find(|&run| self.state.defines(run, read));
@@ -304,7 +301,7 @@ impl<'t, 'g> Search<'t, 'g> {
     /// Whether nothing reads what `run` makes.
     fn is_idle(&self, run: RunId) -> bool {
         let position = self.state.runs.position(run);
-        self.task.writes.row(self.state.runs.node(run) as usize).iter().all(|&value| {
+        self.task.writes.row(self.state.runs.node(run).index()).iter().all(|&value| {
             let at = self.state.event_at(value, position) + 1;
             self.state.events(value).get(at).is_none_or(|&next| self.state.defines(next, value))
         })
@@ -317,8 +314,8 @@ impl<'t, 'g> Search<'t, 'g> {
         }
         let run = self.state.runs.extra()[self.random.below(self.state.runs.extra().len())];
         let (node, position) = (self.state.runs.node(run), self.state.runs.position(run));
-        let (mut low, mut high) = (node as usize + 1, self.state.runs.len() - 1);
-        for &value in self.task.writes.row(node as usize) {
+        let (mut low, mut high) = (node.index() + 1, self.state.runs.len() - 1);
+        for &value in self.task.writes.row(node.index()) {
             let at = self.state.event_at(value, position);
             let events = self.state.events(value);
             if events.get(at) != Some(&run) {
@@ -344,7 +341,7 @@ impl<'t, 'g> Search<'t, 'g> {
     /// Removes later runs, dearest first, for as long as the limit holds and `stop` does not say that it is enough.
     pub(super) fn prune(&mut self, stop: &(dyn Fn() -> bool + Sync)) {
         let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
-        runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run));
+        runs.sort_by_key(|&run| (std::cmp::Reverse(self.task.cost[self.state.runs.node(run).index()]), run));
         let over = self.state.over;
         for run in runs {
             if !self.state.runs.is_extra(run) {
@@ -368,7 +365,7 @@ impl<'t, 'g> Search<'t, 'g> {
         'again: loop {
             let mut runs: Vec<RunId> = self.state.runs.extra().to_vec();
             runs.sort_by_key(|&run| {
-                (std::cmp::Reverse(self.task.cost[self.state.runs.node(run) as usize]), run)
+                (std::cmp::Reverse(self.task.cost[self.state.runs.node(run).index()]), run)
             });
             for run in runs {
                 if stop() {
@@ -387,7 +384,8 @@ impl<'t, 'g> Search<'t, 'g> {
                 let spare = before - self.state.cost;
                 for at in 0..self.movable.len() {
                     let value = self.movable[at];
-                    if self.task.later_cost[self.task.producer[value as usize] as usize] >= spare {
+                    let producer = self.task.producer[value.index()];
+                    if producer.is_none_or(|node| self.task.later_cost[node.index()] >= spare) {
                         continue;
                     }
                     for index in 1..self.state.events(value).len() {

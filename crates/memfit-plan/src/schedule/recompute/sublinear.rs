@@ -89,7 +89,7 @@ impl Recompute for Sublinear {
 }
 
 fn made(task: &Task<'_>, node: usize) -> i64 {
-    task.writes.row(node).iter().map(|&value| task.size[value as usize]).sum()
+    task.writes.row(node).iter().map(|&value| task.size[value.index()]).sum()
 }
 
 /// Cuts where a segment has made `size` bytes that live to its end.
@@ -99,8 +99,8 @@ fn split(task: &Task<'_>, turn: usize, size: i64) -> Vec<usize> {
     for node in 0..turn {
         live += made(task, node);
         for &value in task.reads.row(node) {
-            if task.readers.row(value as usize).last().is_some_and(|&last| last as usize == node) {
-                live -= task.size[value as usize].min(live);
+            if task.readers.row(value.index()).last().is_some_and(|last| last.index() == node) {
+                live -= task.size[value.index()].min(live);
             }
         }
         if live >= size && node + 1 < turn {

@@ -34,7 +34,7 @@ fn the_profile_matches_a_new_one() {
         let away = if seed % 2 == 0 { Vec::new() } else { away(&task, &mut random) };
         absences += away.len();
         let Some(mut state) = State::new(&task, &RunList::plain(&task), limit, &away) else { continue };
-        let again: Vec<u32> = (0..task.nodes()).filter(|&n| task.recomputable[n]).map(narrow).collect();
+        let again: Vec<NodeId> = task.node_ids().filter(|n| task.recomputable[n.index()]).collect();
         for _ in 0..60 {
             state.begin();
             let before = (state.mem.clone(), state.over, state.cost, state.runs.schedule());
@@ -62,16 +62,16 @@ fn the_profile_matches_a_new_one() {
 /// Some of the gaps between uses, in part or whole.
 fn away(task: &Task<'_>, random: &mut Random) -> Vec<Away> {
     let mut away = Vec::new();
-    for value in (0..task.size.len()).filter(|&value| task.may_move(value)) {
-        let end = task.live_out[value].then_some(narrow(task.nodes()));
-        let producer = Some(task.producer[value]).filter(|&node| node != NONE);
-        let uses = producer.into_iter().chain(task.readers.row(value).iter().copied()).chain(end);
-        let uses: Vec<u32> = uses.collect();
+    for value in task.value_ids().filter(|&value| task.may_move(value)) {
+        let end = task.live_out[value.index()].then_some(task.end());
+        let readers = task.readers.row(value.index()).iter().copied();
+        let uses = task.producer[value.index()].into_iter().chain(readers).chain(end);
+        let uses: Vec<usize> = uses.map(NodeId::index).collect();
         for pair in uses.windows(2).filter(|pair| pair[1] > pair[0] + 1) {
-            let gone = pair[0] + narrow(random.below((pair[1] - pair[0] - 1) as usize));
-            let back = gone + 2 + narrow(random.below((pair[1] - gone - 1) as usize));
+            let gone = pair[0] + random.below(pair[1] - pair[0] - 1);
+            let back = gone + 2 + random.below(pair[1] - gone - 1);
             if random.below(2) == 0 && back <= pair[1] {
-                away.push(Away { value: narrow(value), gone, back });
+                away.push(Away { value, gone: NodeId::at(gone), back: NodeId::at(back) });
             }
         }
     }
@@ -79,13 +79,13 @@ fn away(task: &Task<'_>, random: &mut Random) -> Vec<Away> {
 }
 
 /// Inserts or removes a run at random; whether every read still finds its value.
-fn step(state: &mut State<'_, '_>, again: &[u32], random: &mut Random) -> bool {
+fn step(state: &mut State<'_, '_>, again: &[NodeId], random: &mut Random) -> bool {
     let extras = state.runs.extra().len();
     if extras > 0 && random.below(3) == 0 {
         return state.remove(state.runs.extra()[random.below(extras)]);
     }
     let Some(&node) = again.get(random.below(again.len())) else { return true };
-    let from = state.runs.position(node) + 1;
+    let from = state.runs.position(RunId::first(node)) + 1;
     let position = from + random.below(state.runs.len() - from);
     !state.in_time(node, position) || state.insert(node, position).1
 }

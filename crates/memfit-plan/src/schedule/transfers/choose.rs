@@ -7,14 +7,14 @@
 
 use std::cmp::Reverse;
 
-use memfit_ir::{Bytes, Device, Link, Nanos, Tier};
+use memfit_ir::{Bytes, Device, Link, Nanos, Tier, ValueId};
 use memfit_sim::simulate;
 
 use super::gaps::{Gap, Gaps, Pressure, Waits};
 use super::random::Random;
 use super::tiers::spread;
-use super::windows::{Window, live_without, narrow as narrow_windows, program, windows};
-use super::{Away, Infeasible, Moved, RunList, Task, narrow, signed};
+use super::windows::{Window, live_without, narrow, program, windows};
+use super::{Away, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
 use crate::liveness::Profile;
 
@@ -320,11 +320,11 @@ impl<'a> Chooser<'a> {
 
     /// When the values of `chosen` are away, told by first runs, which stay where others come and go.
     pub(in crate::schedule) fn away(&self, chosen: &[usize]) -> Vec<Away> {
-        let firsts: Vec<Option<u32>> =
+        let firsts: Vec<Option<NodeId>> =
             self.runs.each(self.task).map(|(node, first)| first.then_some(node)).collect();
         let away = windows(&self.step, chosen, self.limit()).into_iter().filter_map(|window| {
             let gone = (window.gone..window.back).find(|&at| firsts[at].is_some())?;
-            let end = || (window.back == firsts.len()).then_some((window.back, narrow(self.task.nodes())));
+            let end = || (window.back == firsts.len()).then_some((window.back, self.task.end()));
             let first = |at: usize| firsts[at].map(|node| (at, node));
             let (at, back) = end().or_else(|| (gone..=window.back).rev().find_map(first))?;
             (at > gone + 1).then_some(Away { value: window.gap.value, gone: firsts[gone]?, back })
@@ -337,11 +337,11 @@ impl<'a> Chooser<'a> {
         let mut position = vec![0; self.task.nodes()];
         for (at, (node, first)) in self.runs.each(self.task).enumerate() {
             if first {
-                position[node as usize] = at;
+                position[node.index()] = at;
             }
         }
-        let mut away: Vec<(u32, usize)> =
-            away.iter().map(|away| (away.value, position[away.gone as usize])).collect();
+        let mut away: Vec<(ValueId, usize)> =
+            away.iter().map(|away| (away.value, position[away.gone.index()])).collect();
         away.sort_unstable();
         let covers = |gap: &Gap| {
             let at = away.partition_point(|&wanted| wanted < (gap.value, gap.from));
@@ -361,7 +361,7 @@ impl<'a> Chooser<'a> {
         whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
         let ways =
             spread(&self.step, &whole, self.limit(), self.context.device).into_iter().map(|mut way| {
-                narrow_windows(&self.step, &mut way, self.limit());
+                narrow(&self.step, &mut way, self.limit());
                 way
             });
         self.fastest_of(ways.collect())
@@ -386,7 +386,7 @@ impl<'a> Chooser<'a> {
         let Some(disk) = self.context.device.disk else { return self.run(chosen) };
         let mut windows = self.whole(chosen);
         windows.iter_mut().for_each(|window| window.move_to_disk(disk.link));
-        narrow_windows(&self.step, &mut windows, self.limit());
+        narrow(&self.step, &mut windows, self.limit());
         self.timed(&windows)
     }
 

@@ -2,12 +2,12 @@
 
 use memfit_ir::{Bytes, Codec, Device, Form, Link, Tier, ValueId};
 
-use super::{RunList, Task, narrow, signed};
+use super::{RunList, Task, signed};
 
 /// Between two uses of a value that follow each other, with at least one run in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::schedule) struct Gap {
-    pub(in crate::schedule) value: u32,
+    pub(in crate::schedule) value: ValueId,
     /// How it waits.
     pub(in crate::schedule) form: Form,
     /// Bytes that are free meanwhile.
@@ -75,11 +75,11 @@ impl Waits {
         self,
         task: &Task<'_>,
         device: &Device,
-        value: u32,
+        value: ValueId,
         (from, to, made): (usize, usize, bool),
     ) -> Option<Gap> {
-        let this = task.graph.value(ValueId(value));
-        let whole = task.size[value as usize];
+        let this = task.graph.value(value);
+        let whole = task.size[value.index()];
         let rounded = |room: Bytes| signed(room.round_up(device.align));
         let smaller = |codec: Codec| Some(codec.room(&this)).filter(|&room| rounded(room) < whole);
         let behind = |link: Link, (form, moved, flight): (Form, Bytes, i64)| {
@@ -162,7 +162,7 @@ impl Gaps {
         for (node, first) in runs.each(task) {
             begins.push(now);
             let time = if first { &task.cost } else { &task.later_cost };
-            now = now.saturating_add(time[node as usize]);
+            now = now.saturating_add(time[node.index()]);
         }
         begins.push(now);
         Some(Gaps {
@@ -177,24 +177,24 @@ impl Gaps {
 /// The gaps of all values that may be moved, by their first use, the larger value first.
 fn gaps(task: &Task<'_>, runs: &RunList, waits: Waits, device: &Device) -> Vec<Gap> {
     let may_move: Vec<bool> =
-        task.size.iter().enumerate().map(|(at, &size)| size >= LEAST && task.may_move(at)).collect();
+        task.value_ids().map(|value| task.size[value.index()] >= LEAST && task.may_move(value)).collect();
     let mut gaps = Vec::new();
     // By value: the run that used it last, and whether that made it.
     let mut used: Vec<Option<(usize, bool)>> = vec![None; task.size.len()];
-    let gap = |value: u32, from: Option<(usize, bool)>, to: usize| {
+    let gap = |value: ValueId, from: Option<(usize, bool)>, to: usize| {
         let (from, made) = from.filter(|&(from, _)| to > from + 1)?;
         waits.gap(task, device, value, (from, to, made))
     };
     for (at, (node, first)) in runs.each(task).enumerate() {
-        for &value in task.reads_of(node, first).iter().filter(|&&value| may_move[value as usize]) {
-            gaps.extend(gap(value, used[value as usize].replace((at, false)), at));
+        for &value in task.reads_of(node, first).iter().filter(|&&value| may_move[value.index()]) {
+            gaps.extend(gap(value, used[value.index()].replace((at, false)), at));
         }
         for &value in task.writes_of(node, first) {
-            used[value as usize] = Some((at, true));
+            used[value.index()] = Some((at, true));
         }
     }
-    for value in (0..used.len()).filter(|&value| may_move[value] && task.live_out[value]) {
-        gaps.extend(gap(narrow(value), used[value], runs.len()));
+    for value in task.value_ids().filter(|value| may_move[value.index()] && task.live_out[value.index()]) {
+        gaps.extend(gap(value, used[value.index()], runs.len()));
     }
     gaps.sort_by_key(|gap| (gap.from, std::cmp::Reverse(gap.size), gap.value));
     gaps

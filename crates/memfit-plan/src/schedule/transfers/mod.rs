@@ -11,6 +11,7 @@ pub(super) use gaps::{Gap, Gaps, Pressure, Waits};
 pub(super) use weigh::standardise;
 pub(super) use windows::{Window, leave_when_copied, on_demand, return_one_ahead};
 
+use super::ids::NodeId;
 use super::state::Away;
-use super::task::{narrow, signed};
+use super::task::signed;
 use super::{Infeasible, Moved, RunList, Task, random};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
+use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier};
 
 use super::gaps::{Gap, Gaps};
 use super::{RunList, Task};
@@ -204,7 +204,7 @@ fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
         }
         loads[window.back].push(at);
     }
-    let value = |at: usize| ValueId(windows[at].gap.value);
+    let value = |at: usize| windows[at].gap.value;
     let form = |at: usize| windows[at].form;
     // What the transfer reads stays until it is done, or as long as it may.
     let held = |at: usize| match windows[at].form {
