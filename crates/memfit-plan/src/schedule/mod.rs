@@ -6,6 +6,7 @@
 //! returns its program.
 
 pub mod compress;
+mod editor;
 mod fit;
 mod front;
 pub mod hybrid;
@@ -13,12 +14,13 @@ mod ids;
 mod layers;
 mod memo;
 mod moved;
+mod moves;
 pub mod offload;
 mod random;
 pub mod recompute;
+mod refine;
 mod run_list;
-mod runs;
-mod state;
+mod search;
 mod task;
 mod transfers;
 

@@ -1,13 +1,13 @@
 //! Encodes values until the live bytes fit: those that free most for least time in the codec.
 //!
 //! Source: ours; the codec is that of Rhu et al., "Compressing DMA Engine", HPCA 2018, in place as Jain et al., "Gist", ISCA
-//! 2018, would have it. Gaps are chosen by the scores and the search with which values are moved, and timed by the clock.
+//! 2018, would have it. Gaps are chosen by the scores and the searches with which values are moved, and timed by the clock.
 //! Guarantee: live bytes within the budget, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for
 //! each change. Ties go to what was found first. Wrong choice where little is sparse, or ops are cheaper to run again.
 
-use memfit_ir::{Bytes, Codec};
+use memfit_ir::{Bytes, Codec, Form};
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits};
+use super::{Choices, Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits, refine};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -27,7 +27,11 @@ impl Scheduler for Best {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
-        let found = chooser.settled(Chooser::fastest).map(|(_, moved)| moved);
-        chooser.found(found)
+        let found = chooser.settled(Chooser::fastest);
+        let away = found.as_ref().map_or_else(Vec::new, |(chosen, _)| chooser.away(chosen));
+        let moved = chooser.found(found.map(|(_, moved)| moved))?;
+        let encoded = [Form::Encoded(Codec::Zvc)];
+        let choices = Choices::default().and_waits(task, &encoded, context.device);
+        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
     }
 }

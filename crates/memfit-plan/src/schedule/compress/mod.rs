@@ -14,6 +14,8 @@ pub use zvc::Zvc;
 
 // What all of the family stands on; strategies import it from here.
 use super::layers::turn;
+use super::moves::Choices;
+use super::refine::refine;
 use super::transfers::{Chooser, Waits, Window, leave_when_copied, link, return_one_ahead};
 use super::{Infeasible, Moved, RunList, Scheduler, Task};
 

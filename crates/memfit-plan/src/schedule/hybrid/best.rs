@@ -3,15 +3,15 @@
 //! Source: ours; that both are needed, and that transfers which cost nothing come first, is Capuchin's (Peng et al.,
 //! "Capuchin", ASPLOS 2020). Every schedule that recomputation finds for any budget, also for larger ones, is a start: what
 //! is still too much in it is moved, as offloading alone would. The fastest are improved in turns: with what is away held,
-//! runs come and go by local search; with the runs held, what is away is chosen anew. The clock says what counts. Never slower
-//! than either alone within the same live budget. Time that of recomputation on its whole ladder, and a local search
-//! for each round. Ties go to what was found first.
+//! runs come and go by local search; with the runs held, what is away is chosen anew. The fastest of all is improved by local
+//! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
+//! within the same live budget. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Away, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits, again, climb, link,
-    signed,
+    Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits, again, climb,
+    forms, link, refine, signed,
 };
 use crate::liveness::Profile;
 use crate::{Context, Info};
@@ -51,23 +51,27 @@ impl Scheduler for Best {
         if behind.is_none() && encoded.is_none() {
             return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
         }
-        let (mut best, mut lowest): (Option<Moved>, Option<Bytes>) = (None, None);
+        let (mut best, mut lowest): (Option<Improved>, Option<Bytes>) = (None, None);
         for waits in [behind, encoded].into_iter().flatten() {
             let mut search = Search { task, waits, budget, context, lowest: None };
             let found = search.fastest();
             lowest = [lowest, search.lowest].into_iter().flatten().min();
-            best = [best, found].into_iter().flatten().min_by_key(|moved| moved.time);
-            if best.as_ref().is_some_and(|best| best.time <= task.base_time()) {
+            best = [best, found].into_iter().flatten().min_by_key(|found| found.moved.time);
+            if best.as_ref().is_some_and(|best| best.moved.time <= task.base_time()) {
                 break;
             }
         }
-        best.ok_or_else(|| Infeasible::new(task, budget, lowest))
+        let Some(Improved { runs, away, moved }) = best else {
+            return Err(Infeasible::new(task, budget, lowest));
+        };
+        let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
+        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
     }
 }
 
 impl Search<'_> {
     /// The fastest step in which values wait as they may.
-    fn fastest(&mut self) -> Option<Moved> {
+    fn fastest(&mut self) -> Option<Improved> {
         let (task, budget, context) = (self.task, self.budget, self.context);
         // Where the link keeps up, nothing has to run again.
         let plain = self.plain();
@@ -83,14 +87,16 @@ impl Search<'_> {
         }
         found.sort_by_key(|found| found.moved.time);
         found.truncate(KEPT);
-        let mut best: Option<Moved> = None;
+        let mut best: Option<Found> = None;
         for found in found {
-            let moved = self.improve(found);
-            if best.as_ref().is_none_or(|best| moved.time < best.time) {
-                best = Some(moved);
+            let found = self.improve(found);
+            if best.as_ref().is_none_or(|best| found.moved.time < best.moved.time) {
+                best = Some(found);
             }
         }
-        best
+        let Found { runs, chosen, moved } = best?;
+        let away = self.chooser(&runs)?.away(&chosen);
+        Some(Improved { runs, away, moved })
     }
 }
 
@@ -108,6 +114,13 @@ struct Found {
     runs: RunList,
     /// Of the gaps of `runs`, those in which values are away.
     chosen: Vec<usize>,
+    moved: Moved,
+}
+
+/// The fastest that was found, and when its values are away.
+struct Improved {
+    runs: RunList,
+    away: Vec<Away>,
     moved: Moved,
 }
 
@@ -174,7 +187,7 @@ impl<'a> Search<'a> {
     }
 
     /// Changes runs and what is away, in turns.
-    fn improve(&mut self, mut found: Found) -> Moved {
+    fn improve(&mut self, mut found: Found) -> Found {
         let limit = signed(self.budget) - self.task.constant;
         for _ in 0..ROUNDS {
             if found.moved.time <= self.task.base_time() || (self.context.stop)() {
@@ -183,7 +196,7 @@ impl<'a> Search<'a> {
             let Some(better) = self.turn(&found, limit) else { break };
             found = better;
         }
-        self.climb(found).moved
+        self.climb(found)
     }
 
     /// Changes what is away as long as the clock says that it helps.

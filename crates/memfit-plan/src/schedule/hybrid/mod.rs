@@ -12,10 +12,12 @@ pub use capuchin::Capuchin;
 pub use superneurons::SuperNeurons;
 
 // What all of the family stands on; strategies import it from here.
+use super::editor::Away;
 use super::ids::NodeId;
 use super::layers::{Layer, turn};
+use super::moves::Choices;
 use super::recompute::{again, climb, rebuild};
-use super::state::Away;
+use super::refine::{forms, refine};
 use super::task::signed;
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};

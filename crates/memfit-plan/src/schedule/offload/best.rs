@@ -1,13 +1,14 @@
 //! Chooses gaps until the live bytes fit, by several scores, and changes the best choice as long as the clock says it helps.
 //!
 //! Source: ours; the scores are those of the field (`transfers/choose.rs`). We differ in that each choice is lowered to a
-//! program, with waits, and timed by the clock; the fastest is what counts. Guarantee: live bytes and copies within their
+//! program, with waits, and timed by the clock; the fastest is what counts, improved by local search over what is away and for
+//! how long. Guarantee: live bytes and copies within their
 //! budgets, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to
 //! what was found first. Wrong choice where ops are cheaper to run again than their results to move.
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task};
+use super::{Choices, Chooser, Infeasible, Moved, RunList, Scheduler, Task, refine, tiers};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -27,7 +28,10 @@ impl Scheduler for Best {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
-        let found = chooser.fastest().map(|(_, moved)| moved);
-        chooser.found(found)
+        let found = chooser.fastest();
+        let away = found.as_ref().map_or_else(Vec::new, |(chosen, _)| chooser.away(chosen));
+        let moved = chooser.found(found.map(|(_, moved)| moved))?;
+        let choices = Choices::default().and_waits(task, &tiers(context.device), context.device);
+        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
     }
 }

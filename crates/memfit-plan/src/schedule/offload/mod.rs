@@ -24,6 +24,8 @@ pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
 use super::layers::turn;
+use super::moves::Choices;
+use super::refine::{refine, tiers};
 use super::transfers::{
     Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
 };

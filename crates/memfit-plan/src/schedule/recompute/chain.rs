@@ -79,7 +79,7 @@ impl Recompute for Chain {
                     let search = Search::new(task, &schedule, limit, context.seed);
                     let pruned = search.map(|mut search| {
                         search.prune(context.stop);
-                        search.state.runs.schedule()
+                        search.editor.runs.schedule()
                     });
                     front.add_schedule(task, pruned.unwrap_or(schedule));
                 }

@@ -2,11 +2,11 @@
 
 use memfit_ir::{Bytes, Nanos};
 
+use super::editor::Away;
 use super::greedy::{self, Purse, SCORES};
 use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
-use super::search::{Effort, HOT, MILD, Search, WARM};
-use super::state::Away;
+use super::search::{Effort, HOT, MILD, Search, WARM, usual_changes};
 use super::task::{bytes, signed};
 use super::{Front, Point, RunList, Task, bound};
 use crate::Context;
@@ -20,10 +20,7 @@ struct Work {
 impl Work {
     fn new(task: &Task<'_>, effort: u32) -> Work {
         let nodes = task.nodes();
-        // One change costs about as much as there are positions between two uses; small tasks need few.
-        let more = nodes.clamp(200, 800);
-        let changes =
-            (30_000 * more / (nodes + 50)).min((16 * nodes * nodes).max(2000)) * effort.max(1) as usize;
+        let changes = usual_changes(task) * effort.max(1) as usize;
         Work { scores: if nodes > 1500 { 3 } else { SCORES.len() }, changes }
     }
 
@@ -163,15 +160,15 @@ fn stretch(
     let Some(mut search) = Search::new(task, &start.schedule, limit, seed) else { return };
     search.prune(context.stop);
     search.polish(changes / 4, context.stop);
-    let mut found = search.state.runs.schedule();
+    let mut found = search.editor.runs.schedule();
     let effort = Effort { changes, heat: WARM, stop: context.stop };
-    let best = search.state.cost;
+    let best = search.editor.cost();
     let mut better = None;
-    search.anneal(effort, best, |state| better = Some(state.runs.schedule()));
+    search.anneal(effort, best, |editor| better = Some(editor.runs.schedule()));
     if let Some(mut search) = better.and_then(|schedule| Search::new(task, &schedule, limit, seed)) {
         search.prune(context.stop);
         search.polish(changes / 4, context.stop);
-        found = search.state.runs.schedule();
+        found = search.editor.runs.schedule();
     }
     stretched.add_schedule(task, found);
 }
@@ -186,19 +183,19 @@ pub(in super::super) fn again(
     context: &Context<'_>,
 ) -> Option<RunList> {
     let changes = Work::new(task, context.effort).changes / 4;
-    let mut search = Search::without(task, start, limit, context.seed, away)?;
+    let mut search = Search::around(task, start, limit, context.seed, away)?;
     search.prune(context.stop);
     search.polish(changes / 4, context.stop);
-    let mut found = search.state.runs.schedule();
-    let best = if search.state.over == 0 { search.state.cost } else { u64::MAX };
+    let mut found = search.editor.runs.schedule();
+    let best = if search.editor.over() == 0 { search.editor.cost() } else { u64::MAX };
     let mut better = None;
     let effort = Effort { changes, heat: WARM, stop: context.stop };
-    search.anneal(effort, best, |state| better = Some(state.runs.schedule()));
+    search.anneal(effort, best, |editor| better = Some(editor.runs.schedule()));
     if let Some(better) = better {
-        let mut search = Search::without(task, &better, limit, context.seed, away)?;
+        let mut search = Search::around(task, &better, limit, context.seed, away)?;
         search.prune(context.stop);
         search.polish(changes / 4, context.stop);
-        found = search.state.runs.schedule();
+        found = search.editor.runs.schedule();
     }
     Some(found)
 }
@@ -250,17 +247,17 @@ impl<'c, 'g> Climb<'c, 'g> {
             let Some(mut search) = Search::new(task, &start, limit, seed) else { return };
             let mut found = None;
             let effort = Effort { changes, heat, stop: context.stop };
-            search.anneal(effort, best.0, |state| found = Some(state.runs.schedule()));
+            search.anneal(effort, best.0, |editor| found = Some(editor.runs.schedule()));
             match found {
                 Some(schedule) => {
                     if let Some(mut search) = Search::new(task, &schedule, limit, seed) {
                         search.prune(context.stop);
                         search.polish(changes / 4, context.stop);
-                        front.add_schedule(task, search.state.runs.schedule());
+                        front.add_schedule(task, search.editor.runs.schedule());
                     }
                 }
                 // What came closest is where the next one starts from.
-                None => front.add_schedule(task, search.state.runs.schedule()),
+                None => front.add_schedule(task, search.editor.runs.schedule()),
             }
         }
     }

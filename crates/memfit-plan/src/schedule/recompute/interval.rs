@@ -58,9 +58,9 @@ impl Recompute for Interval {
             let mut search = search.with_copies(self.copies);
             let mut found = None;
             let effort = Effort { changes, heat: HOT, stop: context.stop };
-            search.anneal(effort, best, |state| found = Some(state.runs.schedule()));
+            search.anneal(effort, best, |editor| found = Some(editor.runs.schedule()));
             // What came closest counts too: the next rung may start from it.
-            front.add_schedule(task, found.unwrap_or_else(|| search.state.runs.schedule()));
+            front.add_schedule(task, found.unwrap_or_else(|| search.editor.runs.schedule()));
         }
         front.within(task, budget, Nanos::ZERO)
     }

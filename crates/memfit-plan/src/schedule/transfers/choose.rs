@@ -13,7 +13,7 @@ use memfit_sim::simulate;
 use super::gaps::{Gap, Gaps, Pressure, Waits};
 use super::random::Random;
 use super::tiers::spread;
-use super::windows::{Window, live_without, narrow, program, windows};
+use super::windows::{Leave, Window, live_without, narrow, program, windows};
 use super::{Away, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
 use crate::liveness::Profile;
@@ -327,7 +327,8 @@ impl<'a> Chooser<'a> {
             let end = || (window.back == firsts.len()).then_some((window.back, self.task.end()));
             let first = |at: usize| firsts[at].map(|node| (at, node));
             let (at, back) = end().or_else(|| (gone..=window.back).rev().find_map(first))?;
-            (at > gone + 1).then_some(Away { value: window.gap.value, gone: firsts[gone]?, back })
+            let Window { gap, form, .. } = window;
+            (at > gone + 1).then_some(Away { value: gap.value, form, gone: firsts[gone]?, back })
         });
         away.collect()
     }
@@ -402,17 +403,14 @@ impl<'a> Chooser<'a> {
     }
 
     fn timed(&mut self, windows: &[Window]) -> Option<Moved> {
-        let program = program(self.task, self.runs, windows)?;
-        let device = self.context.device;
-        let peak = Profile::of(&program, device.align).peak().0;
-        let timeline = simulate(self.task.graph, &program, None, device);
-        let limits = device.limits();
-        let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
-        if peak > self.budget || over {
-            self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
-            return None;
+        let leaves: Vec<Leave> = windows.iter().map(Leave::from).collect();
+        match timed(self.task, (self.runs, &leaves), self.budget, self.context.device)? {
+            Ok(moved) => Some(moved),
+            Err(peak) => {
+                self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
+                None
+            }
         }
-        Some(Moved { program, peak, time: timeline.time })
     }
 
     /// Adds, takes away and exchanges gaps as long as that makes the step faster.
@@ -450,6 +448,23 @@ impl<'a> Chooser<'a> {
         }
         (chosen, best)
     }
+}
+
+/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
+/// tier holds. `None` if it is no step at all.
+pub(in crate::schedule) fn timed(
+    task: &Task<'_>,
+    (runs, leaves): (&RunList, &[Leave]),
+    budget: Bytes,
+    device: &Device,
+) -> Option<Result<Moved, Bytes>> {
+    let program = program(task, runs, leaves)?;
+    let peak = Profile::of(&program, device.align).peak().0;
+    let timeline = simulate(task.graph, &program, None, device);
+    let limits = device.limits();
+    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
+    let time = timeline.time;
+    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
 }
 
 /// The link over which copies go: that to host memory, or to the disk where there is no other.

@@ -151,7 +151,7 @@ impl Pressure {
 }
 
 /// What is smaller is not worth a transfer.
-const LEAST: i64 = 4 << 10;
+pub(in crate::schedule) const LEAST: i64 = 4 << 10;
 
 impl Gaps {
     /// Those of `runs`; `None` if that is no schedule of `task`. Time O(operands of all runs), and the gaps are sorted.

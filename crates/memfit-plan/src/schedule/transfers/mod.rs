@@ -6,12 +6,14 @@ mod tiers;
 mod weigh;
 mod windows;
 
-pub(super) use choose::{Chooser, link};
-pub(super) use gaps::{Gap, Gaps, Pressure, Waits};
+pub(super) use choose::{Chooser, link, timed};
+pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
 pub(super) use weigh::standardise;
-pub(super) use windows::{Window, leave_when_copied, on_demand, return_one_ahead};
+#[cfg(test)]
+pub(super) use windows::program;
+pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one_ahead};
 
+use super::editor::Away;
 use super::ids::NodeId;
-use super::state::Away;
 use super::task::signed;
 use super::{Infeasible, Moved, RunList, Task, random};

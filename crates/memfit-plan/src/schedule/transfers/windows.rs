@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier};
+use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
 
 use super::gaps::{Gap, Gaps};
 use super::{RunList, Task};
@@ -51,6 +51,26 @@ impl Window {
             false => Window { store: gap.from, ..Window::whole(gap) },
             true => Window { gone: (gap.from + 1).min(gap.to - 2), ..Window::whole(gap) },
         }
+    }
+}
+
+/// When a value leaves and returns, told by positions in a run list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::schedule) struct Leave {
+    pub(in crate::schedule) value: ValueId,
+    pub(in crate::schedule) form: Form,
+    /// As [`Window`] has them.
+    pub(in crate::schedule) store: usize,
+    pub(in crate::schedule) gone: usize,
+    pub(in crate::schedule) back: usize,
+    /// The run that uses it next.
+    pub(in crate::schedule) used: usize,
+}
+
+impl From<&Window> for Leave {
+    fn from(window: &Window) -> Leave {
+        let Window { gap, form, store, gone, back } = *window;
+        Leave { value: gap.value, form, store, gone, back, used: gap.to }
     }
 }
 
@@ -122,9 +142,9 @@ fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs` in which the values of `windows` are away.
-pub(super) fn program(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Option<Program> {
-    actions(task, runs, windows).program(task.graph, task.in_place).ok()
+/// The program of `runs` in which values are away as `leaves` say.
+pub(in crate::schedule) fn program(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Option<Program> {
+    actions(task, runs, leaves).program(task.graph, task.in_place).ok()
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
@@ -191,23 +211,23 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
     }
 }
 
-fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
+fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
     // What stands before each run, and after the last.
     let mut stores: Vec<Vec<usize>> = vec![Vec::new(); runs.len() + 1];
     let mut releases = stores.clone();
     let mut loads = stores.clone();
-    for (at, window) in windows.iter().enumerate() {
-        stores[window.store].push(at);
+    for (at, leave) in leaves.iter().enumerate() {
+        stores[leave.store].push(at);
         // A stay ends with its last use, which the store is, if it is not before the run that is.
-        if window.gone >= window.store {
-            releases[window.gone + 1].push(at);
+        if leave.gone >= leave.store {
+            releases[leave.gone + 1].push(at);
         }
-        loads[window.back].push(at);
+        loads[leave.back].push(at);
     }
-    let value = |at: usize| windows[at].gap.value;
-    let form = |at: usize| windows[at].form;
+    let value = |at: usize| leaves[at].value;
+    let form = |at: usize| leaves[at].form;
     // What the transfer reads stays until it is done, or as long as it may.
-    let held = |at: usize| match windows[at].form {
+    let held = |at: usize| match leaves[at].form {
         Form::EncodedOn(_, codec) => Some(Form::Encoded(codec)),
         Form::Tier(_) | Form::Encoded(_) => None,
     };
@@ -215,7 +235,7 @@ fn actions(task: &Task<'_>, runs: &RunList, windows: &[Window]) -> Schedule {
         actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), form(at))));
         actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), held(at))));
         // Who is needed first is fetched first.
-        loads[run].sort_by_key(|&at| (windows[at].gap.to, at));
+        loads[run].sort_by_key(|&at| (leaves[at].used, at));
         actions.extend(loads[run].iter().map(|&at| Action::Load(value(at), form(at))));
     })
 }

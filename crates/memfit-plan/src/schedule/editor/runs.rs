@@ -3,15 +3,15 @@
 //! A run that comes or goes moves all runs after it. Positions are kept in blocks, each of some first runs on end and the
 //! later runs before each of them: numbered anew are those of one block, and where the blocks after it begin.
 
-use super::RunList;
-use super::ids::{NodeId, Place, RunId};
+use crate::schedule::RunList;
+use crate::schedule::ids::{NodeId, Place, RunId};
 
 /// Log₂ of the first runs in a block.
 const BLOCK: usize = 5;
 
 /// See the head of the file. The last run is the end, whose node is one beyond those of the task. A run's name stays while
 /// others come and go: first runs are named as their nodes are, then come the end and later runs.
-pub(super) struct Runs {
+pub(in crate::schedule) struct Runs {
     seq: Vec<RunId>,
     /// By run: its block, and its place in it.
     pos: Vec<(u32, u32)>,
@@ -28,7 +28,7 @@ pub(super) struct Runs {
 
 impl Runs {
     /// Those of `schedule`, which has all of `nodes` nodes, first runs in their order.
-    pub(super) fn new(nodes: usize, schedule: &RunList) -> Runs {
+    pub(in crate::schedule) fn new(nodes: usize, schedule: &RunList) -> Runs {
         let mut runs = Runs {
             seq: Vec::with_capacity(schedule.len() + 1),
             pos: vec![(0, 0); nodes + 1],
@@ -56,44 +56,60 @@ impl Runs {
         runs
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::schedule) fn len(&self) -> usize {
         self.seq.len()
     }
 
-    pub(super) fn at(&self, position: usize) -> RunId {
+    pub(in crate::schedule) fn at(&self, position: usize) -> RunId {
         self.seq[position]
     }
 
-    pub(super) fn position(&self, run: RunId) -> usize {
+    pub(in crate::schedule) fn position(&self, run: RunId) -> usize {
         let (block, place) = self.pos[run.index()];
         self.begins[block as usize] as usize + place as usize
     }
 
-    pub(super) fn node(&self, run: RunId) -> NodeId {
+    /// The number of blocks.
+    pub(in crate::schedule) fn blocks(&self) -> usize {
+        self.begins.len()
+    }
+
+    /// The block in which `run` stands.
+    pub(in crate::schedule) fn block_of(&self, run: RunId) -> usize {
+        self.pos[run.index()].0 as usize
+    }
+
+    /// The positions of `block`.
+    pub(in crate::schedule) fn positions(&self, block: usize) -> std::ops::Range<usize> {
+        let end = self.begins.get(block + 1).map_or(self.seq.len(), |&next| next as usize);
+        self.begins[block] as usize..end
+    }
+
+    pub(in crate::schedule) fn node(&self, run: RunId) -> NodeId {
         self.node[run.index()]
     }
 
     /// Runs that are not first ones, in no order.
-    pub(super) fn extra(&self) -> &[RunId] {
+    pub(in crate::schedule) fn extra(&self) -> &[RunId] {
         &self.extra
     }
 
-    pub(super) fn is_extra(&self, run: RunId) -> bool {
+    pub(in crate::schedule) fn is_extra(&self, run: RunId) -> bool {
         self.slot[run.index()].is_some()
     }
 
     /// How many runs `node` has, the first one included.
-    pub(super) fn copies(&self, node: NodeId) -> usize {
+    pub(in crate::schedule) fn copies(&self, node: NodeId) -> usize {
         self.copies[node.index()] as usize
     }
 
-    pub(super) fn schedule(&self) -> RunList {
+    pub(in crate::schedule) fn schedule(&self) -> RunList {
         let runs = self.seq[..self.seq.len() - 1].iter().map(|&run| self.node[run.index()]);
         RunList { runs: runs.collect() }
     }
 
     /// Inserts a later run of `node` before `position`.
-    pub(super) fn insert(&mut self, node: NodeId, position: usize) -> RunId {
+    pub(in crate::schedule) fn insert(&mut self, node: NodeId, position: usize) -> RunId {
         let run = self.name(node);
         let (block, _) = self.pos[self.seq[position].index()];
         self.pos[run.index()].0 = block;
@@ -103,7 +119,7 @@ impl Runs {
     }
 
     /// Removes a run that is not a first one: its name is free for another.
-    pub(super) fn remove(&mut self, run: RunId) {
+    pub(in crate::schedule) fn remove(&mut self, run: RunId) {
         let position = self.position(run);
         let (block, _) = self.pos[run.index()];
         self.seq.remove(position);

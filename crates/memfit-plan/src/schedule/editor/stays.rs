@@ -1,0 +1,274 @@
+//! When values are in device memory, and what that does to the profile.
+
+use memfit_ir::{Reuse, ValueId};
+
+use super::Editor;
+use crate::schedule::ids::{NodeId, RunId};
+
+impl Editor<'_, '_> {
+    fn operand_count(&self, node: NodeId) -> usize {
+        if node.index() == self.task.nodes() {
+            return self.results.len();
+        }
+        self.task.reads.row(node.index()).len() + self.task.writes.row(node.index()).len()
+    }
+
+    fn operand(&self, node: NodeId, at: usize) -> ValueId {
+        if node.index() == self.task.nodes() {
+            return self.results[at];
+        }
+        let reads = self.task.reads.row(node.index());
+        if at < reads.len() { reads[at] } else { self.task.writes.row(node.index())[at - reads.len()] }
+    }
+
+    /// The place of `value` among the operands of `node`, if it is one.
+    pub(super) fn operand_at(&self, node: NodeId, value: ValueId) -> Option<usize> {
+        (0..self.operand_count(node)).find(|&at| self.operand(node, at) == value)
+    }
+
+    pub(super) fn scratch(&self, run: RunId) -> i64 {
+        let node = self.runs.node(run);
+        if node.index() == self.task.nodes() {
+            0
+        } else {
+            self.task.workspace_of(node, !self.runs.is_extra(run))
+        }
+    }
+
+    /// Bytes that the outputs of `run` take over.
+    pub(super) fn taken(&self, run: RunId) -> i64 {
+        let node = self.runs.node(run).index();
+        if node == self.task.nodes() {
+            return 0;
+        }
+        self.task.taken(node, |value| {
+            let at = self.event_at(value, self.runs.position(run)) + 1;
+            let events = self.events(value);
+            events.get(at).is_none_or(|&next| self.defines(next, value))
+        })
+    }
+
+    /// Whether `value` comes back from elsewhere for `run`, if that is an event of it.
+    pub(super) fn comes_back(&self, run: RunId, value: ValueId) -> bool {
+        if self.absences.is_empty() || self.defines(run, value) {
+            return false;
+        }
+        let at = self.event_at(value, self.runs.position(run));
+        let events = self.events(value);
+        let before = at.checked_sub(1).map(|before| events[before]);
+        let leaves = |before| self.absences.beginning(value, before).is_some();
+        events.get(at) == Some(&run) && before.is_some_and(leaves)
+    }
+
+    /// Bytes that come back from elsewhere for `run`.
+    fn back(&self, run: RunId) -> i64 {
+        if self.absences.is_empty() {
+            return 0;
+        }
+        let node = self.runs.node(run);
+        let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
+        let back = self.absences.touched(run).chain(operands).filter(|&value| self.comes_back(run, value));
+        back.map(|value| self.task.size[value.index()]).sum()
+    }
+
+    /// What is live across the gap before `position`, once the operands of a run that comes there have been lifted.
+    pub(super) fn live_before(&self, position: usize) -> i64 {
+        let next = self.runs.at(position);
+        let mut live =
+            self.profile.mem()[position] - self.scratch(next) - self.back(next) - self.packed_by(next);
+        let node = self.runs.node(next);
+        if node.index() < self.task.nodes() {
+            for &value in self.task.writes.row(node.index()) {
+                live -= self.task.size[value.index()];
+            }
+            if self.takers.binary_search(&next).is_err() {
+                live += self.taken(next);
+            }
+        }
+        live
+    }
+
+    /// Appends the stays of `value` to `stays`, in order: each from one position to another, both included. Whether
+    /// every read finds it.
+    pub(super) fn stays(&self, value: ValueId, stays: &mut Vec<(usize, usize)>) -> bool {
+        let at = value.index();
+        let mutator = self.task.mutator[at];
+        let mut stay = self.task.producer[at].is_none().then_some((0, 0));
+        let (mut right, mut away) = (true, false);
+        for &run in &self.events[at] {
+            let now = self.runs.position(run);
+            let back = std::mem::replace(&mut away, self.absences.beginning(value, run).is_some());
+            if self.defines(run, value) {
+                stays.extend(stay);
+                stay = Some((now, now));
+                continue;
+            }
+            right &= stay.is_some();
+            let mut from = stay.map_or(now, |(from, _)| from);
+            if back {
+                stays.extend(stay);
+                from = now;
+            }
+            if Some(self.runs.node(run)) == mutator {
+                stays.push((from, now));
+                stay = None;
+            } else {
+                stay = Some((from, now));
+            }
+        }
+        // A source that nothing reads is freed before the first run.
+        stays.extend(stay.filter(|_| !self.events[at].is_empty()));
+        right
+    }
+
+    /// Calls `each` with the positions between which, both included, `value` waits encoded in device memory, and with the bytes
+    /// that takes: from the run after which it is encoded to the one before which it is decoded.
+    fn each_packed(&self, value: ValueId, mut each: impl FnMut(usize, usize, i64)) {
+        for &place in self.absences.of(value) {
+            let Some(away) = self.absences.get(place) else { continue };
+            let (bytes, [gone, _]) = (self.packed(away), away.ends());
+            let from = self.runs.position(gone);
+            let next = self.events(value).get(self.event_at(value, from) + 1);
+            if let Some(&next) = next.filter(|&&next| bytes > 0 && !self.defines(next, value)) {
+                each(from, self.runs.position(next), bytes);
+            }
+        }
+    }
+
+    /// Adds what `values` take while they wait encoded, or takes it off.
+    fn add_packed(&mut self, sign: i64) {
+        if self.absences.is_empty() {
+            return;
+        }
+        let mut found = Vec::new();
+        for &value in &self.values {
+            self.each_packed(value, |from, to, bytes| found.push((from, to, sign * bytes)));
+        }
+        for (from, to, bytes) in found {
+            self.profile.add(from, to, bytes);
+        }
+    }
+
+    /// Bytes of what is encoded after `run`, but for `values`.
+    fn packed_by(&self, run: RunId) -> i64 {
+        if self.absences.is_empty() || self.runs.is_extra(run) {
+            return 0;
+        }
+        let at = self.runs.position(run);
+        let node = self.runs.node(run);
+        let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
+        let mut sum = 0;
+        for value in self.absences.touched(run).chain(operands).filter(|value| !self.values.contains(value)) {
+            self.each_packed(value, |from, _, bytes| sum += if from == at { bytes } else { 0 });
+        }
+        sum
+    }
+
+    /// Notes the operands of `node` in `values`.
+    pub(super) fn note(&mut self, node: NodeId) {
+        self.values.clear();
+        for at in 0..self.operand_count(node) {
+            let value = self.operand(node, at);
+            if self.tracked[value.index()] {
+                self.values.push(value);
+            }
+        }
+    }
+
+    /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
+    /// takeovers may change in `takers`; what those take over is put back.
+    pub(super) fn lift(&mut self, node: NodeId) {
+        self.note(node);
+        self.lift_noted();
+    }
+
+    /// The same before `value` alone is sent away or kept.
+    pub(super) fn lift_value(&mut self, value: ValueId) {
+        self.values.clear();
+        self.values.push(value);
+        self.lift_noted();
+    }
+
+    fn lift_noted(&mut self) {
+        self.takers.clear();
+        self.work += 1;
+        for at in 0..self.values.len() {
+            let value = self.values[at];
+            self.work += self.events[value.index()].len() as u64;
+            for index in 0..self.events[value.index()].len() {
+                let run = self.events[value.index()][index];
+                let node = self.runs.node(run).index();
+                let may = |pair: &Reuse| !pair.must && pair.input == value;
+                if node < self.task.nodes() && self.task.reuses.row(node).iter().any(may) {
+                    self.takers.push(run);
+                }
+            }
+        }
+        self.takers.sort_unstable();
+        self.takers.dedup();
+        self.add_taken(1);
+        self.add_packed(-1);
+        let (mut before, mut counts) = (std::mem::take(&mut self.before), std::mem::take(&mut self.counts));
+        before.clear();
+        counts.clear();
+        for at in 0..self.values.len() {
+            self.stays(self.values[at], &mut before);
+            counts.push(before.len());
+        }
+        (self.before, self.counts) = (before, counts);
+    }
+
+    /// Puts back what `takers` take over, or takes it off.
+    fn add_taken(&mut self, sign: i64) {
+        for at in 0..self.takers.len() {
+            let (run, taken) = (self.takers[at], self.taken(self.takers[at]));
+            let position = self.runs.position(run);
+            self.profile.add(position, position, sign * taken);
+        }
+    }
+
+    /// After the change: brings the profile from the stays in `before`, whose positions are those of now, to the
+    /// present ones. Whether every read finds its value.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut right = true;
+        let before = std::mem::take(&mut self.before);
+        let (mut after, mut edges) = (std::mem::take(&mut self.after), std::mem::take(&mut self.edges));
+        let mut from = 0;
+        for at in 0..self.values.len() {
+            let (value, to) = (self.values[at], self.counts[at]);
+            after.clear();
+            right &= self.stays(value, &mut after);
+            self.shift(&before[from..to], &after, self.task.size[value.index()], &mut edges);
+            from = to;
+        }
+        (self.before, self.after, self.edges) = (before, after, edges);
+        self.add_taken(-1);
+        self.add_packed(1);
+        right
+    }
+
+    /// Adds `bytes` to the profile where `after` is and `before` isn't, and takes them out where it's the other way.
+    fn shift(
+        &mut self,
+        before: &[(usize, usize)],
+        after: &[(usize, usize)],
+        bytes: i64,
+        edges: &mut Vec<(usize, i64)>,
+    ) {
+        let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+        edges.clear();
+        for (stays, sign) in [(&before[same..], -bytes), (&after[same..], bytes)] {
+            for &(from, to) in stays.iter().filter(|(from, to)| from <= to) {
+                edges.extend([(from, sign), (to + 1, -sign)]);
+            }
+        }
+        edges.sort_unstable_by_key(|edge| edge.0);
+        let (mut at, mut more) = (0, 0);
+        for &(edge, change) in &*edges {
+            if more != 0 && edge > at {
+                self.profile.add(at, edge - 1, more);
+            }
+            (at, more) = (edge, more + change);
+        }
+    }
+}

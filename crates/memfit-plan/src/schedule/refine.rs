@@ -1,0 +1,69 @@
+//! Improves a step by local search over all that may change in it at once: what runs again, what is away and for how long, and
+//! in which form.
+//!
+//! The clock of the [`editor`](super::editor) says what each change takes; the program that comes out is timed by the simulator,
+//! and counts only if that is faster. Work is counted, never timed.
+
+use memfit_ir::{Bytes, Codec, Device, Form, Tier};
+
+use super::editor::Away;
+use super::moves::Choices;
+use super::search::{Effort, MILD, Search, WARM, usual_changes};
+use super::task::signed;
+use super::transfers::{Leave, timed};
+use super::{Moved, RunList, Task};
+use crate::Context;
+
+/// The part of the usual changes that each round tries.
+const PART: usize = 3;
+
+/// Values wait in other tiers: in each that `device` has.
+pub(super) fn tiers(device: &Device) -> Vec<Form> {
+    let tiers = Tier::ALL.into_iter().map(|(tier, _)| tier).filter(|&tier| device.link_to(tier).is_some());
+    tiers.map(Form::Tier).collect()
+}
+
+/// The same, or encoded in device memory.
+pub(super) fn forms(device: &Device) -> Vec<Form> {
+    let mut forms = tiers(device);
+    forms.push(Form::Encoded(Codec::Zvc));
+    forms
+}
+
+/// What is faster than `best`, which `runs` with the values of `away` away is about, and within `budget`; `best` if nothing was
+/// found.
+pub(super) fn refine(
+    task: &Task<'_>,
+    (runs, away): (&RunList, &[Away]),
+    choices: &Choices,
+    (best, budget): (Moved, Bytes),
+    context: &Context<'_>,
+) -> Moved {
+    let limit = signed(budget) - task.constant;
+    let (mut best, mut from) = (best, (runs.clone(), away.to_vec()));
+    let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
+    for (round, heat) in [(0, MILD), (1, WARM)] {
+        if best.time <= task.base_time() || (context.stop)() {
+            break;
+        }
+        let search = |(runs, away): &(RunList, Vec<Away>)| {
+            let choices = (choices.clone(), context.seed.wrapping_add(round));
+            Search::with_away(task, runs, limit, (away, context.device), choices)
+        };
+        let Some(mut here) = search(&from) else { break };
+        let mut found: Option<(RunList, Vec<Away>)> = None;
+        let effort = Effort { changes, heat, stop: context.stop };
+        here.anneal(effort, best.time.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
+        let Some(found) = found else { continue };
+        let Some(mut here) = search(&found) else { break };
+        here.prune(context.stop);
+        here.prune_away(context.stop);
+        let (runs, leaves): (RunList, Vec<Leave>) = here.editor.schedule();
+        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device)
+            && moved.time < best.time
+        {
+            (best, from) = (moved, (runs, here.editor.all_away()));
+        }
+    }
+    best
+}
