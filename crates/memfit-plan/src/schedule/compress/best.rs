@@ -7,7 +7,7 @@
 
 use memfit_ir::{Bytes, Codec};
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits};
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -24,7 +24,7 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
         let found = chooser.settled(Chooser::fastest).map(|(_, moved)| moved);

@@ -42,7 +42,7 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         // What waits does so behind a link, or encoded: whichever is faster in the end.
         let behind = link(context.device).map(Waits::Behind);
         let plain = RunList::plain(task);
@@ -51,23 +51,24 @@ impl Scheduler for Best {
         if behind.is_none() && encoded.is_none() {
             return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
         }
-        let (mut best, mut lowest): (Option<Moved>, Option<Bytes>) = (None, None);
+        let (mut best, mut lowest): (Option<Found>, Option<Bytes>) = (None, None);
         for waits in [behind, encoded].into_iter().flatten() {
             let mut search = Search { task, waits, budget, context, lowest: None };
             let found = search.fastest();
             lowest = [lowest, search.lowest].into_iter().flatten().min();
-            best = [best, found].into_iter().flatten().min_by_key(|moved| moved.time);
-            if best.as_ref().is_some_and(|best| best.time <= task.base_time()) {
+            best = [best, found].into_iter().flatten().min_by_key(|found| found.moved.time);
+            if best.as_ref().is_some_and(|best| best.moved.time <= task.base_time()) {
                 break;
             }
         }
-        best.ok_or_else(|| Infeasible::new(task, budget, lowest))
+        let Found { runs, moved, .. } = best.ok_or_else(|| Infeasible::new(task, budget, lowest))?;
+        Ok(moved.front(task, &runs))
     }
 }
 
 impl Search<'_> {
     /// The fastest step in which values wait as they may.
-    fn fastest(&mut self) -> Option<Moved> {
+    fn fastest(&mut self) -> Option<Found> {
         let (task, budget, context) = (self.task, self.budget, self.context);
         // Where the link keeps up, nothing has to run again.
         let plain = self.plain();
@@ -83,11 +84,11 @@ impl Search<'_> {
         }
         found.sort_by_key(|found| found.moved.time);
         found.truncate(KEPT);
-        let mut best: Option<Moved> = None;
+        let mut best: Option<Found> = None;
         for found in found {
-            let moved = self.improve(found);
-            if best.as_ref().is_none_or(|best| moved.time < best.time) {
-                best = Some(moved);
+            let found = self.improve(found);
+            if best.as_ref().is_none_or(|best| found.moved.time < best.moved.time) {
+                best = Some(found);
             }
         }
         best
@@ -174,7 +175,7 @@ impl<'a> Search<'a> {
     }
 
     /// Changes runs and what is away, in turns.
-    fn improve(&mut self, mut found: Found) -> Moved {
+    fn improve(&mut self, mut found: Found) -> Found {
         let limit = signed(self.budget) - self.task.constant;
         for _ in 0..ROUNDS {
             if found.moved.time <= self.task.base_time() || (self.context.stop)() {
@@ -183,7 +184,7 @@ impl<'a> Search<'a> {
             let Some(better) = self.turn(&found, limit) else { break };
             found = better;
         }
-        self.climb(found).moved
+        self.climb(found)
     }
 
     /// Changes what is away as long as the clock says that it helps.

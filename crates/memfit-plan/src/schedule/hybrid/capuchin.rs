@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use memfit_ir::Bytes;
 
 use super::{
-    Chooser, Gap, Gaps, Infeasible, Moved, NONE, RunList, Scheduler, Task, narrow, rebuild, signed, turn,
+    Chooser, Front, Gap, Gaps, Infeasible, NONE, RunList, Scheduler, Task, narrow, rebuild, signed, turn,
 };
 use crate::{Context, Info};
 
@@ -36,7 +36,7 @@ impl Scheduler for Capuchin {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let plain = RunList::plain(task);
         let mut chooser = Chooser::of(task, &plain, budget, context)?;
         let (highest, most) = Gaps::highest(&chooser.step().live).unwrap_or_default();

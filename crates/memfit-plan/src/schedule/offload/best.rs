@@ -7,7 +7,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task};
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -24,7 +24,7 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let found = chooser.fastest().map(|(_, moved)| moved);

@@ -18,7 +18,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::layers::turn;
 use super::search::Search;
 use super::task::{NONE, narrow, signed};
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// The programme over (first block, last block, slots of memory).
@@ -50,7 +50,7 @@ enum Choice {
     Split(usize),
 }
 
-impl Recompute for Chain {
+impl Scheduler for Chain {
     fn info(&self) -> Info {
         Info {
             name: "chain",

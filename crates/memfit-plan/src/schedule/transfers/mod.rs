@@ -13,4 +13,4 @@ pub(super) use windows::{Window, leave_when_copied, on_demand, return_one_ahead}
 
 use super::state::Away;
 use super::task::{narrow, signed};
-use super::{Infeasible, Moved, RunList, Task, random};
+use super::{Front, Infeasible, Moved, RunList, Task, random};
