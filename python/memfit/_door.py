@@ -57,7 +57,8 @@ def plan(
 
     `budget` is bytes, a size (`"8GiB"`), a share of the unconstrained peak (`"60%"`) or of what lies above
     the floor (`"floor+60%"`); without it all of the device may be used. `device` is a preset or the path of a
-    TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"place:NAME"`, or several;
+    TOML file. `strategy` replaces a default: `"order:NAME"`, `"recompute:NAME"`, `"offload:NAME"`,
+    `"compress:NAME"`, `"hybrid:NAME"`, `"place:NAME"`, or several; `strategies()` lists them.
     `"budget:live"` bounds live bytes instead of the arena. `host_budget` bytes of host memory may hold values
     that leave the device between two uses, where that is faster than to compute them again; 0 for none.
     `disk_budget` bytes of the disk, likewise, if the device has one.

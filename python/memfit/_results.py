@@ -364,9 +364,27 @@ class Device:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Strategies that decide the same thing: people call one `family:name`."""
+
+    name: str
+    summary: str
+    """What its strategies decide."""
+    means: list[str]
+    """What they do to make a step fit: `recompute`, `offload`, `compress`."""
+    online: bool
+    """Whether they decide while the step runs."""
+    default: str
+    """Name of the strategy that is used where none is named."""
+    page: str
+    """Page of the manual."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Strategies(Result):
     """What memfit can do."""
 
+    families: list[Family]
     strategies: list[Strategy]
     devices: list[Device]
 
@@ -383,6 +401,7 @@ NESTED: dict[str, type] = {
     "held": Held,
     "out_of_memory": OutOfMemory,
     "rows": Row,
+    "families": Family,
     "strategies": Strategy,
     "devices": Device,
 }

@@ -48,11 +48,9 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-MOVING = [
-    f"{one.family}:{one.name}"
-    for one in memfit.strategies().strategies
-    if one.family in ("offload", "compress", "hybrid")
-]
+KNOWN = memfit.strategies()
+MOVES = [family.name for family in KNOWN.families if {"offload", "compress"} & set(family.means)]
+MOVING = [f"{one.family}:{one.name}" for one in KNOWN.strategies if one.family in MOVES]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,22 @@ def test_attributes_are_the_keys_of_the_command_line():
         _results.read(memfit.Floor, '{"schema": "memfit-floor/2", "surprise": 1}')
 
 
+def test_families_are_those_of_the_manual():
+    known = memfit.strategies()
+    manual = (ROOT / "docs" / "strategies.md").read_text()
+    assert len({family.name for family in known.families}) == len(known.families)
+    for family in known.families:
+        names = [strategy.name for strategy in known.strategies if strategy.family == family.name]
+        assert family.default in names
+        assert len(set(names)) == len(names)
+        assert f"| [`{family.name}`]({family.page}) | {family.summary} |" in manual
+        if not family.online:
+            assert f'"{family.name}:NAME"' in memfit.plan.__doc__
+            plan = memfit.plan(TWO_OPS, strategy=f"{family.name}:{family.default}")
+            assert plan.verified
+    assert {strategy.family for strategy in known.strategies} == {family.name for family in known.families}
+
+
 def test_results_are_values():
     first, second = memfit.floor(TWO_OPS), memfit.floor(TWO_OPS)
     assert first == second

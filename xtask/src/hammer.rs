@@ -2,19 +2,19 @@
 //!
 //! One strike makes a good plan with steps of every kind and mutants of it, a random schedule with stores, loads and
 //! encodings, and a graph on which a few pairs of an order and a placer work, with mutants of all their plans; some
-//! strikes ask a scheduler as well. Two things must never happen: the judge refuses a good plan, or it accepts a plan
+//! strikes ask a scheduler as well. Strategies are those of all families. Two things must never happen: the judge refuses a good plan, or it accepts a plan
 //! that leaves wrong bytes. Each is shown with a text that reproduces it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use memfit_ir::{Bytes, Device, Graph, InPlace, Limits, Link, Nanos, OpId, Plan, Program, Store, Tier};
-use memfit_plan::Context;
-use memfit_plan::order::ORDERS;
-use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::schedule::recompute::RECOMPUTES;
-use memfit_plan::schedule::{MOVING, RunList, Scheduler, Task};
+use memfit_plan::families::Strategy;
+use memfit_plan::order::Order;
+use memfit_plan::place::{Placer, Problem};
+use memfit_plan::schedule::{RunList, Scheduler, Task};
+use memfit_plan::{Context, FAMILIES};
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{
     Case, Layered, MUTATORS, Rng, Verdict, case, device, graph, layered, mutant, peak_of_copies, schedule,
@@ -35,6 +35,45 @@ const MOVED: u64 = 64;
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
 const SHOWN: usize = 5;
+
+/// Strategies of one trait, each with its row in [`Report::strategies`].
+type Rows<S> = Vec<(usize, &'static S)>;
+
+/// What plans are made by.
+#[derive(Default)]
+struct Strategies {
+    /// By row.
+    names: Vec<String>,
+    orders: Rows<dyn Order>,
+    placers: Rows<dyn Placer>,
+    /// Schedulers that only run ops again, and those that move values.
+    runs: Rows<dyn Scheduler>,
+    moves: Rows<dyn Scheduler>,
+}
+
+/// All that the families have.
+static STRATEGIES: LazyLock<Strategies> = LazyLock::new(|| {
+    let mut all = Strategies::default();
+    for family in FAMILIES {
+        for strategy in family.each() {
+            let row = all.names.len();
+            match strategy {
+                Strategy::Order(order) => all.orders.push((row, order)),
+                Strategy::Placer(placer) => all.placers.push((row, placer)),
+                Strategy::Scheduler(one) if family.means.moves() => all.moves.push((row, one)),
+                Strategy::Scheduler(one) => all.runs.push((row, one)),
+                Strategy::Evictor(_) | Strategy::Allocator(_) => continue, // Of which no plan is made.
+            }
+            all.names.push(format!("{}:{}", family.name, strategy.info().name));
+        }
+    }
+    all
+});
+
+/// One of `rows`.
+fn any<S: ?Sized>(rows: &Rows<S>, rng: &mut Rng) -> (usize, &'static S) {
+    rows[rng.below(rows.len())]
+}
 
 /// Verdicts counted: rejected and wrong, rejected though right, accepted and right, accepted though wrong.
 type Row = [u64; 4];
@@ -57,11 +96,10 @@ pub(crate) struct Report {
     own: Row,
     /// Random schedules.
     schedules: Row,
-    /// Plans of schedulers, and of those that move values.
-    schedulers: Vec<Row>,
-    moving: Vec<Row>,
-    orders: Vec<Row>,
-    placers: Vec<Row>,
+    /// Plans that each strategy has a part in, in the order of the families.
+    strategies: Vec<Row>,
+    /// Good plans that the judge refused, or that were wrong.
+    refused: u64,
     /// A placer returned nothing, as pins or banks permit it to.
     unplaced: u64,
     mutants: Vec<Row>,
@@ -79,10 +117,8 @@ impl Report {
         Report {
             own: Row::default(),
             schedules: Row::default(),
-            schedulers: vec![Row::default(); RECOMPUTES.len()],
-            moving: vec![Row::default(); movers().count()],
-            orders: vec![Row::default(); ORDERS.len()],
-            placers: vec![Row::default(); PLACERS.len()],
+            strategies: vec![Row::default(); STRATEGIES.names.len()],
+            refused: 0,
             unplaced: 0,
             mutants: vec![Row::default(); MUTATORS.len()],
             rules: vec![Row::default(); Rule::ALL.len()],
@@ -99,19 +135,12 @@ impl Report {
     ///
     /// If a good plan was refused or a wrong one accepted.
     pub(crate) fn verdict(&self) -> anyhow::Result<()> {
-        let (refused, holes) = (self.refused(), self.holes());
+        let (refused, holes) = (self.refused, self.holes());
         anyhow::ensure!(
             refused == 0 && holes == 0,
             "{refused} good plans refused, {holes} wrong plans accepted"
         );
         Ok(())
-    }
-
-    /// Good plans that the judge refused, or that were wrong.
-    fn refused(&self) -> u64 {
-        let good = [&self.own, &self.schedules].into_iter().chain(&self.orders);
-        let good = good.chain(&self.schedulers).chain(&self.moving);
-        good.map(|row| row.iter().sum::<u64>() - row[Verdict::AcceptedRight as usize]).sum()
     }
 
     /// Wrong plans that the judge accepted.
@@ -124,15 +153,13 @@ impl Report {
         add(&mut self.own, &other.own);
         add(&mut self.schedules, &other.schedules);
         for (mine, theirs) in [
-            (&mut self.schedulers, &other.schedulers),
-            (&mut self.moving, &other.moving),
-            (&mut self.orders, &other.orders),
-            (&mut self.placers, &other.placers),
+            (&mut self.strategies, &other.strategies),
             (&mut self.mutants, &other.mutants),
             (&mut self.rules, &other.rules),
         ] {
             mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| add(mine, theirs));
         }
+        self.refused += other.refused;
         self.unplaced += other.unplaced;
         self.plans += other.plans;
         self.failures.extend(other.failures);
@@ -145,11 +172,15 @@ impl Report {
         let (verdict, _) = try_plan(truth, case);
         self.plans += 1;
         if verdict != Verdict::AcceptedRight {
-            let what = format!("GOOD REFUSED ({verdict:?}): {}", what());
             // Not made smaller: without one of its steps it may be refused with good reason.
-            self.failures.push(Failure { what, seed, replay: case.replay() });
+            self.refuse(format!("GOOD REFUSED ({verdict:?}): {}", what()), seed, case.replay());
         }
         verdict
+    }
+
+    fn refuse(&mut self, what: String, seed: u64, replay: String) {
+        self.refused += 1;
+        self.failures.push(Failure { what, seed, replay });
     }
 
     fn spoil(&mut self, truth: &Truth, case: &Case, seed: u64, rng: &mut Rng, count: usize) {
@@ -203,27 +234,28 @@ fn strike(seed: u64) -> Report {
     let device = device();
     let context = Context { seed, ..Context::new(&device) };
     for _ in 0..PAIRS {
-        let (order, placer) = (rng.below(ORDERS.len()), rng.below(PLACERS.len()));
+        let (order, placer) = (any(&STRATEGIES.orders, &mut rng), any(&STRATEGIES.placers, &mut rng));
         let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
         let align = Bytes([1, 16, 64][rng.below(3)]);
-        let program = Program::in_order(&graph, &ORDERS[order].order(&graph, &context), in_place);
-        let Some(case) = placed(&graph, program, placer, align, &context) else {
+        let program = Program::in_order(&graph, &order.1.order(&graph, &context), in_place);
+        let Some(case) = placed(&graph, program, placer.1, align, &context) else {
             report.unplaced += 1;
             continue;
         };
-        let name =
-            || format!("{} × {}, {in_place:?}", ORDERS[order].info().name, PLACERS[placer].info().name);
+        let name = || format!("{} × {}, {in_place:?}", STRATEGIES.names[order.0], STRATEGIES.names[placer.0]);
         let verdict = report.good(&truth, &case, seed, name);
-        report.orders[order][verdict as usize] += 1;
-        report.placers[placer][verdict as usize] += 1;
+        report.strategies[order.0][verdict as usize] += 1;
+        report.strategies[placer.0][verdict as usize] += 1;
         report.spoil(&truth, &case, seed, &mut rng, MUTANTS.1);
     }
     strike_schedule(&mut report, &graph, &truth, seed, &mut rng, &context);
     if seed.is_multiple_of(SCHEDULED) {
-        strike_scheduler(&mut report, &graph, &truth, seed, &mut rng, &context);
+        strike_scheduler(&mut report, &STRATEGIES.runs, (&graph, &truth), seed, &mut rng, &context);
     }
     if seed.is_multiple_of(MOVED) {
-        strike_moving(&mut report, seed, &mut rng);
+        let (graph, device) = spacious(&mut rng);
+        let (truth, context) = (Truth::of(&graph), Context { seed, ..Context::new(&device) });
+        strike_scheduler(&mut report, &STRATEGIES.moves, (&graph, &truth), seed, &mut rng, &context);
     }
     report
 }
@@ -232,12 +264,12 @@ fn strike(seed: u64) -> Report {
 fn placed(
     graph: &Arc<Graph>,
     program: Program,
-    placer: usize,
+    placer: &dyn Placer,
     align: Bytes,
     context: &Context<'_>,
 ) -> Option<Case> {
     let (problem, item_of) = Problem::of(graph, &program, &Limits::arena(Bytes::MAX, align));
-    let placement = PLACERS[placer].place(&problem, context).ok()?;
+    let placement = placer.place(&problem, context).ok()?;
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program, layout };
     let mut limits = Limits::arena(placement.height, align);
@@ -257,13 +289,12 @@ fn strike_schedule(
 ) {
     let schedule = schedule(graph, true, rng);
     let in_place = [InPlace::Must, InPlace::SoleReader, InPlace::May][rng.below(3)];
-    let (placer, align) = (rng.below(PLACERS.len()), Bytes([1, 16, 64][rng.below(3)]));
+    let (placer, align) = (any(&STRATEGIES.placers, rng).1, Bytes([1, 16, 64][rng.below(3)]));
     let program = match schedule.program(graph, in_place) {
         Ok(program) => program,
         Err(fault) => {
             report.schedules[Verdict::RejectedRight as usize] += 1;
-            let what = format!("NO PROGRAM: {fault} in {schedule:?}");
-            report.failures.push(Failure { what, seed, replay: String::new() });
+            report.refuse(format!("NO PROGRAM: {fault} in {schedule:?}"), seed, String::new());
             return;
         }
     };
@@ -276,49 +307,11 @@ fn strike_schedule(
     report.spoil(truth, &case, seed, rng, MUTANTS.0);
 }
 
-/// What a scheduler finds between the floor and the plain schedule's peak.
-fn strike_scheduler(
-    report: &mut Report,
-    graph: &Arc<Graph>,
-    truth: &Truth,
-    seed: u64,
-    rng: &mut Rng,
-    context: &Context<'_>,
-) {
-    let order: Vec<OpId> = graph.op_ids().collect();
-    let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
-    let task = Task::new(graph, &order, in_place, true, context);
-    let Some(plain) = RunList::plain(&task).cost(&task) else { return };
-    let floor = task.floor().0;
-    let budget = Bytes(floor.0 + (plain.peak.0 - floor.0) * rng.below(5) as u64 / 4);
-    let which = rng.below(RECOMPUTES.len());
-    let Ok(front) = RECOMPUTES[which].plan(&task, budget, context) else { return };
-    for point in &front.points {
-        let name = || format!("{} within {budget}", RECOMPUTES[which].info().name);
-        let Some(program) = point.schedule.program(&task) else {
-            report.schedulers[which][Verdict::RejectedRight as usize] += 1;
-            report.failures.push(Failure { what: name(), seed, replay: String::new() });
-            continue;
-        };
-        let placer = rng.below(PLACERS.len());
-        let Some(case) = placed(graph, program, placer, context.device.align, context) else { continue };
-        let verdict = report.good(truth, &case, seed, name);
-        report.schedulers[which][verdict as usize] += 1;
-        report.spoil(truth, &case, seed, rng, MUTANTS.1);
-    }
-}
-
-/// Every strategy that moves values, with the name of its family.
-fn movers() -> impl Iterator<Item = (&'static str, &'static dyn Scheduler)> {
-    MOVING.iter().flat_map(|moving| moving.strategies.iter().map(|strategy| (moving.family, *strategy)))
-}
-
-/// A plan that moves values, of a graph whose values are large enough, over a link that is fast or slow.
-fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
+/// A graph whose values are large enough to be moved, and a device with a link that is fast or slow.
+fn spacious(rng: &mut Rng) -> (Arc<Graph>, Device) {
     let ops = 4 + rng.below(24);
     let shape = Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse: ops % 4 };
     let graph = Arc::new(layered(shape, rng.bits()));
-    let truth = Truth::of(&graph);
     let bandwidth = [4e9, 4e8][rng.below(2)];
     let link = Link {
         out_bandwidth: bandwidth,
@@ -330,37 +323,47 @@ fn strike_moving(report: &mut Report, seed: u64, rng: &mut Rng) {
     let host_memory = Bytes([1 << 30, 64 << 10][rng.below(2)]);
     let slow = Link { out_bandwidth: bandwidth / 5.0, in_bandwidth: bandwidth / 5.0, ..link };
     let disk = rng.chance(30).then_some(Store { capacity: Bytes(1 << 20), link: slow });
-    let device = Device { link: Some(link), host_memory, disk, ..device() };
-    let context = Context { seed, ..Context::new(&device) };
+    (graph, Device { link: Some(link), host_memory, disk, ..device() })
+}
+
+/// What one of `schedulers` finds between the floor and the plain schedule's peak.
+fn strike_scheduler(
+    report: &mut Report,
+    schedulers: &Rows<dyn Scheduler>,
+    (graph, truth): (&Arc<Graph>, &Truth),
+    seed: u64,
+    rng: &mut Rng,
+    context: &Context<'_>,
+) {
     let order: Vec<OpId> = graph.op_ids().collect();
     let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
-    let task = Task::new(&graph, &order, in_place, true, &context);
+    let task = Task::new(graph, &order, in_place, true, context);
     let Some(plain) = RunList::plain(&task).cost(&task) else { return };
     let floor = task.floor().0;
     let budget = Bytes(floor.0 + (plain.peak.0 - floor.0) * rng.below(5) as u64 / 4);
-    let which = rng.below(report.moving.len());
-    let Some((family, strategy)) = movers().nth(which) else { return };
-    let Ok(moved) = strategy.plan(&task, budget, &context) else { return };
-    let placer = rng.below(PLACERS.len());
-    let Some(case) = placed(&graph, moved.program, placer, device.align, &context) else { return };
-    let name = || format!("{family}:{} within {budget}", strategy.info().name);
-    let verdict = report.good(&truth, &case, seed, name);
-    report.moving[which][verdict as usize] += 1;
-    report.spoil(&truth, &case, seed, rng, MUTANTS.0);
+    let (row, scheduler) = any(schedulers, rng);
+    let Ok(front) = scheduler.plan(&task, budget, context) else { return };
+    for point in &front.points {
+        let name = || format!("{} within {budget}", STRATEGIES.names[row]);
+        let Some(program) = point.program(&task) else {
+            report.strategies[row][Verdict::RejectedRight as usize] += 1;
+            report.refuse(name(), seed, String::new());
+            continue;
+        };
+        let placer = any(&STRATEGIES.placers, rng).1;
+        let Some(case) = placed(graph, program, placer, context.device.align, context) else { continue };
+        let verdict = report.good(truth, &case, seed, name);
+        report.strategies[row][verdict as usize] += 1;
+        report.spoil(truth, &case, seed, rng, if point.moved.is_some() { MUTANTS.0 } else { MUTANTS.1 });
+    }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "rejected", "rejected", "accepted", "ACCEPTED")?;
-        writeln!(f, "{:18} {:>10} {:>10} {:>10} {:>10}", "", "wrong", "right", "right", "WRONG")?;
+        writeln!(f, "{:26} {:>10} {:>10} {:>10} {:>10}", "", "rejected", "rejected", "accepted", "ACCEPTED")?;
+        writeln!(f, "{:26} {:>10} {:>10} {:>10} {:>10}", "", "wrong", "right", "right", "WRONG")?;
         let mut rows = vec![("own programs", self.own), ("schedules", self.schedules)];
-        let schedulers = RECOMPUTES.iter().zip(&self.schedulers);
-        rows.extend(schedulers.map(|(scheduler, row)| (scheduler.info().name, *row)));
-        let moving = movers().map(|(family, strategy)| format!("{family}:{}", strategy.info().name));
-        let moving: Vec<String> = moving.collect();
-        rows.extend(moving.iter().map(String::as_str).zip(self.moving.iter().copied()));
-        rows.extend(ORDERS.iter().zip(&self.orders).map(|(order, row)| (order.info().name, *row)));
-        rows.extend(PLACERS.iter().zip(&self.placers).map(|(placer, row)| (placer.info().name, *row)));
+        rows.extend(STRATEGIES.names.iter().map(String::as_str).zip(self.strategies.iter().copied()));
         let good = rows.len();
         rows.extend(MUTATORS.iter().zip(&self.mutants).map(|((name, _), row)| (*name, *row)));
         let mut sum = Row::default();
@@ -373,13 +376,13 @@ impl fmt::Display for Report {
             if at >= good {
                 sum.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
             }
-            writeln!(f, "  {name:16} {:>10} {:>10} {:>10} {:>10}", row[0], row[1], row[2], row[3])?;
+            writeln!(f, "  {name:24} {:>10} {:>10} {:>10} {:>10}", row[0], row[1], row[2], row[3])?;
         }
-        writeln!(f, "  {:16} {:>10} {:>10} {:>10} {:>10}", "all mutants", sum[0], sum[1], sum[2], sum[3])?;
+        writeln!(f, "  {:24} {:>10} {:>10} {:>10} {:>10}", "all mutants", sum[0], sum[1], sum[2], sum[3])?;
         writeln!(f, "mutants that one rule alone rejects")?;
         for ((rule, name), row) in Rule::ALL.iter().zip(&self.rules) {
             let name = format!("{rule} {name}");
-            writeln!(f, "  {name:16} {:>10} {:>10}", row[0], row[1])?;
+            writeln!(f, "  {name:24} {:>10} {:>10}", row[0], row[1])?;
         }
         let seconds = self.took.as_secs_f64();
         let rate = self.plans as f64 / seconds.max(1e-9);
@@ -388,7 +391,7 @@ impl fmt::Display for Report {
             "{} plans in {seconds:.1} s, {rate:.0} plans/s, seed {}; {} without a placement",
             self.plans, self.seed, self.unplaced
         )?;
-        writeln!(f, "GOOD REFUSED: {}", self.refused())?;
+        writeln!(f, "GOOD REFUSED: {}", self.refused)?;
         writeln!(f, "ACCEPTED WRONG: {}", self.holes())?;
         for Failure { what, seed, replay } in &self.failures {
             writeln!(f, "\n; {what}, strike {seed}\n{replay}")?;

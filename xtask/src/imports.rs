@@ -15,54 +15,6 @@ const CRATES: [&str; 5] = [
     "crates/memfit-verify/src/",
 ];
 
-/// Folders of strategies, with the files in them that all of the folder may stand on.
-const FAMILIES: [(&str, &[&str]); 5] = [
-    (
-        "crates/memfit-plan/src/order/",
-        &[
-            "bound", "cut", "flow", "ledger", "list", "model", "part", "parts", "ready", "segments", "walk",
-            "ways", // Composed by the default order, each a search of its own.
-            "beam", "exact",
-        ],
-    ),
-    (
-        "crates/memfit-plan/src/schedule/recompute/",
-        &[
-            "bound",
-            "climb",
-            "greedy",
-            "greedy/score",
-            "greedy/victim",
-            "ladder",
-            "model",
-            "rebuild",
-            "search",
-        ],
-    ),
-    ("crates/memfit-plan/src/schedule/offload/", &[]),
-    ("crates/memfit-plan/src/schedule/hybrid/", &[]),
-    (
-        "crates/memfit-plan/src/place/",
-        &[
-            "arena",
-            "descent",
-            "fit",
-            "heap",
-            "lanes",
-            "plateau",
-            "problem",
-            "rank",
-            "runtime",
-            "skyline",
-            "spread",
-            "stack",
-            "exact/instance",
-            "exact/search",
-            "best/windows",
-        ],
-    ),
-];
-
 /// A module path, from the root of its crate.
 type Module = Vec<String>;
 
@@ -76,14 +28,10 @@ struct Source {
 pub(crate) fn faults(files: &BTreeSet<&str>, read: impl Fn(&str) -> String) -> Vec<String> {
     let mut faults = Vec::new();
     for prefix in CRATES {
-        let mut source = Source { files: BTreeMap::new() };
-        for file in files.iter().filter(|file| file.starts_with(prefix) && file.ends_with(".rs")) {
-            let module = module_of(&file[prefix.len()..]);
-            source.files.insert(module, ((*file).to_owned(), code(&read(file))));
-        }
+        let source = Source::read(prefix, files, &read);
         let edges = source.edges();
         faults.extend(circles(&edges));
-        faults.extend(siblings(&edges));
+        faults.extend(source.siblings(&edges));
     }
     faults
 }
@@ -164,6 +112,14 @@ fn expand<'t>(text: &'t str, head: &mut Vec<String>, paths: &mut Vec<Vec<String>
 }
 
 impl Source {
+    /// The crate whose files begin with `prefix`.
+    fn read(prefix: &str, files: &BTreeSet<&str>, read: impl Fn(&str) -> String) -> Source {
+        let files = files.iter().filter(|file| file.starts_with(prefix) && file.ends_with(".rs"));
+        let source =
+            |file: &&str| (module_of(&file[prefix.len()..]), ((*file).to_owned(), code(&read(file))));
+        Source { files: files.map(source).collect() }
+    }
+
     /// By file: the files it imports from, `mod.rs` apart.
     fn edges(&self) -> BTreeMap<String, BTreeSet<String>> {
         let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -179,6 +135,41 @@ impl Source {
             }
         }
         edges
+    }
+
+    /// Folders that hold a family, told by the table in their `mod.rs`: each with what a file in it says that is a strategy.
+    /// All other files there are what the family stands on.
+    fn families(&self) -> impl Iterator<Item = (&str, String)> {
+        let contents = self.files.values().filter(|(file, _)| file.ends_with("/mod.rs"));
+        contents.flat_map(|(file, code)| {
+            let folder = file.trim_end_matches("mod.rs");
+            code.lines().filter_map(move |line| {
+                let row = line.strip_prefix("pub const ")?.split_once(": &[")?.1.split_once("] =")?.0;
+                match row.strip_prefix("&dyn ") {
+                    Some(kind) => Some((folder, format!("impl {kind} for "))),
+                    None => (row == "Entry").then(|| (folder, "const INFO: Info".to_owned())),
+                }
+            })
+        })
+    }
+
+    /// Strategies that import another one of their family.
+    fn siblings(&self, edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (folder, says) in self.families() {
+            let in_folder = self.files.values().filter(|(file, _)| file.starts_with(folder));
+            let strategies: BTreeSet<&String> = in_folder
+                .filter(|(file, code)| !is_contents(file) && code.contains(&says))
+                .map(|(file, _)| file)
+                .collect();
+            for file in &strategies {
+                for other in edges[*file].iter().filter(|other| strategies.contains(other)) {
+                    let other = other[folder.len()..].trim_end_matches(".rs");
+                    faults.push(format!("{file}: imports `{other}`, a strategy beside it"));
+                }
+            }
+        }
+        faults
     }
 
     /// The file that defines what `path` names, seen from `module`.
@@ -254,24 +245,6 @@ fn reaches(edges: &BTreeMap<String, BTreeSet<String>>, from: &String, to: &Strin
     false
 }
 
-/// Strategies that import a strategy of their folder.
-fn siblings(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (folder, shared) in FAMILIES {
-        let strategy = |file: &str| {
-            let name = file.strip_prefix(folder)?.trim_end_matches(".rs").to_owned();
-            (!shared.contains(&name.as_str())).then_some(name)
-        };
-        for (file, to) in edges {
-            let Some(name) = strategy(file) else { continue };
-            for other in to.iter().filter_map(|other| strategy(other)).filter(|other| *other != name) {
-                faults.push(format!("{file}: imports `{other}`, a strategy beside it"));
-            }
-        }
-    }
-    faults
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,13 +271,45 @@ mod tests {
     #[test]
     fn a_strategy_that_imports_a_sibling_is_found() {
         let root = "crates/memfit-plan/src/schedule/recompute/";
-        let table = (format!("{root}mod.rs"), "mod best;\nmod chen;\nmod search;\npub use chen::Chen;\n");
-        let best = (format!("{root}best.rs"), "use super::search::Search;\nuse super::{Chen, Front};\n");
-        let chen = (format!("{root}chen.rs"), "use super::search;\n");
+        let table = (
+            format!("{root}mod.rs"),
+            "mod best;\nmod chen;\nmod search;\npub use chen::Chen;\npub const ALL: &[&dyn Way] = &[&Chen];\n",
+        );
+        let best = (
+            format!("{root}best.rs"),
+            "use super::search::Search;\nuse super::{Chen, Front};\nimpl Way for Best {}\n",
+        );
+        let chen = (format!("{root}chen.rs"), "use super::search;\nimpl Way for Chen {}\n");
         let search = (format!("{root}search.rs"), "");
         let files = [&table, &best, &chen, &search].map(|file| (file.0.as_str(), file.1));
         let faults = found(&files);
         assert_eq!(faults.len(), 1, "{faults:?}");
         assert!(faults[0].contains("`chen`"), "{faults:?}");
+    }
+
+    /// A family whose folder isn't told would be one in which all may import all.
+    #[test]
+    fn every_family_has_a_folder_and_every_row_a_file() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+        let listed = crate::run::output("git", ["-C", root, "ls-files", "--full-name"]).unwrap();
+        let files: BTreeSet<&str> = listed.lines().collect();
+        let mut found = Vec::new();
+        for prefix in CRATES {
+            let source = Source::read(prefix, &files, |name| {
+                std::fs::read_to_string(format!("{root}{name}")).unwrap_or_default()
+            });
+            for (folder, says) in source.families() {
+                let files = source.files.values().filter(|(file, _)| file.starts_with(folder));
+                let rows = files.filter(|(_, code)| code.contains(&says)).count();
+                let name = folder.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
+                assert!(rows > 2, "{folder}: {rows} strategies");
+                found.push(name);
+            }
+        }
+        let mut families: Vec<&str> = memfit_plan::FAMILIES.iter().map(|family| family.name).collect();
+        families.iter_mut().for_each(|name| *name = if *name == "allocate" { "alloc" } else { name });
+        found.sort_unstable();
+        families.sort_unstable();
+        assert_eq!(found, families);
     }
 }

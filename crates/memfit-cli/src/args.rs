@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use memfit::{Budget, Bytes};
+use memfit::strategies::families::{self, default_of};
+use memfit::{Budget, Bytes, LaneRule, Means, Options};
 
 use crate::commands::Form;
 
@@ -73,10 +74,7 @@ pub(crate) struct MeansArgs {
     /// Device the step runs on: a preset (`memfit strategies` lists them) or a TOML file [default: A100-80]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) device: Option<String>,
-    /// Strategy to use instead of the default: `order:NAME`, `recompute:NAME`, `offload:NAME`, `compress:NAME`, `hybrid:NAME` or
-    /// `place:NAME`; may be given several times. `budget:live` bounds live bytes instead of the arena, for hosts that
-    /// choose addresses themselves
-    #[arg(long, value_name = "FAMILY:NAME")]
+    #[arg(long, value_name = "FAMILY:NAME", help = strategy_help())]
     pub(crate) strategy: Vec<String>,
     /// Order the ops run in, short for `--strategy order:NAME`
     #[arg(long, value_name = "NAME")]
@@ -120,6 +118,43 @@ pub(crate) struct MeansArgs {
     /// Never let two buffers share bytes over time
     #[arg(long)]
     pub(crate) no_co_share: bool,
+}
+
+fn strategy_help() -> String {
+    format!(
+        "Strategy to use instead of the default: {}; may be given several times. `budget:live` bounds live bytes instead of \
+         the arena, for hosts that choose addresses themselves",
+        families::forms()
+    )
+}
+
+impl MeansArgs {
+    /// What they say of a plan; seed and effort are common to all commands.
+    pub(crate) fn options(&self) -> Options {
+        let short = [("order", &self.order), ("place", &self.placer)];
+        let named =
+            short.into_iter().filter_map(|(family, name)| Some(format!("{family}:{}", name.as_ref()?)));
+        Options {
+            strategies: self.strategy.iter().cloned().chain(named).collect(),
+            means: Means { recompute: !self.no_recompute, offload: !self.no_offload, compress: true },
+            host_budget: self.host_budget,
+            disk_budget: self.disk_budget,
+            replays_random: match (self.replay_random, self.no_replay_random) {
+                (true, _) => Some(true),
+                (false, true) => Some(false),
+                (false, false) => None,
+            },
+            lanes: self.lanes,
+            lane_rule: match (self.allow_serialize, self.colour_lanes) {
+                (true, _) => LaneRule::AllowSerialize,
+                (false, true) => LaneRule::Colours,
+                (false, false) => LaneRule::Reachable,
+            },
+            in_place: !self.no_in_place,
+            co_share: !self.no_co_share,
+            ..Options::default()
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -218,7 +253,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_enum, default_value = "online")]
     pub(crate) mode: Mode,
     /// Policy that chooses what goes
-    #[arg(long, default_value = "best", value_name = "NAME")]
+    #[arg(long, default_value = default_of("evict"), value_name = "NAME")]
     pub(crate) evictor: String,
     /// Allocator under the engine [default: best-fit for a graph; ideal, which counts bytes, for a log]
     #[arg(long, value_name = "NAME")]
@@ -321,7 +356,7 @@ pub(crate) struct PlaceArgs {
     #[arg(long, short, value_name = "SIZE")]
     pub(crate) capacity: Option<Bytes>,
     /// Placer that chooses the offsets
-    #[arg(long, default_value = "best", value_name = "NAME")]
+    #[arg(long, default_value = default_of("place"), value_name = "NAME")]
     pub(crate) placer: String,
     /// Every offset is a multiple of this many bytes
     #[arg(long, default_value = "1", value_name = "SIZE")]

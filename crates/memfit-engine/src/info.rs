@@ -1,13 +1,13 @@
-//! What people are told about a policy or an allocator.
+//! What people are told about a strategy, of whichever family.
 
-/// What a policy is called and where it comes from.
+/// What a strategy is called and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Name on the command line.
+    /// Name on the command line and in Python: lower case, words joined by `-`.
     pub name: &'static str,
-    /// One sentence.
+    /// One line, lower case, no full stop.
     pub summary: &'static str,
-    /// Publication or code.
+    /// The paper or program the idea comes from.
     pub source: &'static str,
     /// Year of the source.
     pub year: u16,

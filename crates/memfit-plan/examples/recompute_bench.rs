@@ -14,10 +14,10 @@ use memfit_ir::{
     ValueSpec,
 };
 use memfit_plan::Context;
+use memfit_plan::families::Named;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::schedule::recompute::{self, Recompute};
-use memfit_plan::schedule::{RunList, Task, fit};
+use memfit_plan::schedule::{RunList, Scheduler, Task, fit};
 use memfit_testkit::{Layered, layered};
 
 /// Processor time of this thread so far: other work on the machine doesn't count.
@@ -108,7 +108,7 @@ const LAYERED: [(usize, usize, u64); 5] =
 
 const RATIOS: [f64; 8] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2];
 
-fn ratios(graph: &Graph, strategy: &dyn Recompute, best: [f64; 8]) {
+fn ratios(graph: &Graph, strategy: &dyn Scheduler, best: [f64; 8]) {
     let device = device(1);
     let setting = |name: &str| std::env::var(name).ok();
     let effort = setting("EFFORT").and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -158,7 +158,7 @@ fn ratios(graph: &Graph, strategy: &dyn Recompute, best: [f64; 8]) {
     }
 }
 
-fn corpus(strategy: &dyn Recompute, only: &str) {
+fn corpus(strategy: &dyn Scheduler, only: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/graphs");
     let mut files: Vec<_> = std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
@@ -222,7 +222,7 @@ fn corpus(strategy: &dyn Recompute, only: &str) {
 }
 
 /// Plans `graphs` random graphs at five budgets each; judge, real bytes and monotony decide.
-fn hammer(strategy: &dyn Recompute, graphs: u64) {
+fn hammer(strategy: &dyn Scheduler, graphs: u64) {
     let device = device(8);
     let context = Context::new(&device);
     let (mut fits, mut again) = (0u64, 0u64);
@@ -277,7 +277,7 @@ fn main() {
         ("random-n100", [1.3560, 2.1216, OOM, OOM, OOM, OOM, OOM, OOM]),
     ];
     for name in names {
-        let strategy = recompute::by_name(&name).unwrap();
+        let strategy = Named::called(&format!("recompute:{name}")).unwrap().scheduler;
         if only.as_deref() == Some("@hammer") {
             let graphs = std::env::var("GRAPHS").ok().and_then(|text| text.parse().ok());
             hammer(strategy, graphs.unwrap_or(10_000));

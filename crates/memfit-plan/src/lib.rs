@@ -1,32 +1,24 @@
 //! The strategies: every way memfit knows to order ops, to run some again, and to place buffers.
 //!
-//! One file is one strategy, and one line of a table makes it known everywhere: the command line, the manual,
-//! the tests and the hammer read [`order::ORDERS`], [`schedule::recompute::RECOMPUTES`] and [`place::PLACERS`]. A
-//! strategy never imports a sibling strategy; composing them is the pipeline's work. What a strategy returns
-//! is a claim: this crate does not import the judge.
+//! One file is one strategy, and one line of its family's table makes it known everywhere: the command line, Python, the
+//! manual, the tests and the hammer read [`FAMILIES`], in which a family is a row. A strategy never imports a sibling
+//! strategy; composing them is the pipeline's work. What a strategy returns is a claim: this crate does not import
+//! the judge.
 
 #![forbid(unsafe_code)]
 
 pub mod dependencies;
+pub mod families;
 pub mod liveness;
+mod means;
 pub mod order;
 pub mod place;
 pub mod schedule;
 
+pub use families::{FAMILIES, Family};
+pub use means::Means;
+pub use memfit_engine::evict::Info;
 use memfit_ir::{Bytes, Device};
-
-/// What people are told about a strategy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Name on the command line and in Python: lower case, words joined by `-`.
-    pub name: &'static str,
-    /// One line, lower case, no full stop.
-    pub summary: &'static str,
-    /// The paper or program the idea comes from.
-    pub source: &'static str,
-    /// Year of the source.
-    pub year: u16,
-}
 
 /// What a strategy may ask about the run it is part of. Strategies never read clocks themselves.
 #[derive(Clone, Copy)]

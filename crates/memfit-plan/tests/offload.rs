@@ -3,11 +3,11 @@
 
 use memfit_ir::{Bytes, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Step, Store, Tier};
 use memfit_plan::Context;
+use memfit_plan::families::Named;
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{Problem, by_name};
 use memfit_plan::schedule::offload::{AutoSwap, Vdnn};
-use memfit_plan::schedule::recompute::{self, Recompute};
-use memfit_plan::schedule::{MOVING, Scheduler, Task, compress, hybrid, offload};
+use memfit_plan::schedule::{Cost, Scheduler, Task, compress, hybrid, offload, recompute};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
 use memfit_testkit::{Layered, device, layered};
@@ -48,22 +48,27 @@ fn planned(
     let context = Context::new(device);
     let order: Vec<OpId> = graph.op_ids().collect();
     let task = Task::new(graph, &order, in_place, true, &context);
-    let moved = match strategy.plan(&task, budget, &context) {
-        Ok(moved) => moved,
+    let front = match strategy.plan(&task, budget, &context) {
+        Ok(front) => front,
         Err(missed) => {
             assert!(missed.proved == (budget < task.floor().0), "{what}: {missed:?}");
             return None;
         }
     };
-    assert!(moved.peak <= budget, "{what}");
-    assert_eq!(moved.peak, Profile::of(&moved.program, device.align).peak().0, "{what}");
-    let timeline = simulate(graph, &moved.program, None, device);
-    assert_eq!((moved.time, timeline.stuck), (timeline.time, 0), "{what}");
-    assert!(moved.time >= task.base_time(), "{what}");
-    let (problem, item_of) = Problem::of(graph, &moved.program, &Limits::arena(Bytes::MAX, device.align));
+    let [point] = &front.points[..] else { panic!("{what}: not one step") };
+    let (Cost { peak, time }, program) = (point.cost, point.program(&task).unwrap());
+    assert!(peak <= budget, "{what}");
+    assert_eq!(peak, Profile::of(&program, device.align).peak().0, "{what}");
+    let timeline = simulate(graph, &program, None, device);
+    assert_eq!((time, timeline.stuck), (timeline.time, 0), "{what}");
+    assert!(time >= task.base_time() && front.bound >= task.base_time(), "{what}");
+    assert!(!front.proved || time == task.base_time(), "{what}");
+    let runs = program.steps.iter().filter(|step| matches!(step, Step::Compute(_)));
+    assert_eq!(runs.count(), point.schedule.len(), "{what}");
+    let (problem, item_of) = Problem::of(graph, &program, &Limits::arena(Bytes::MAX, device.align));
     let placement = by_name("dive").unwrap().place(&problem, &context).unwrap();
     let layout = Problem::layout(&placement.places, &item_of);
-    let plan = Plan { graph: graph.digest(), program: moved.program, layout };
+    let plan = Plan { graph: graph.digest(), program, layout };
     let Limits { host, disk, .. } = device.limits();
     let limits = Limits { host, disk, ..Limits::arena(placement.height, device.align) };
     let verified =
@@ -75,7 +80,7 @@ fn planned(
     assert!(recomputes || timeline.recomputes == 0, "{what}");
     let stores =
         plan.program.steps.iter().filter(|step| matches!(step, Step::Offload { .. } | Step::Encode { .. }));
-    Some((moved.time, stores.count()))
+    Some((time, stores.count()))
 }
 
 /// Hybrids find what recomputation or offloading alone finds within the same live budget, and are not slower; and more often
@@ -98,12 +103,9 @@ fn hybrids_are_not_slower_than_either_alone() {
             let (floor, peak) = (task.floor().0, task.reference());
             let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
             let what = format!("seed {seed}, {part} %, host {host}");
-            let alone = [
-                recompute::Best.plan(&task, budget, &context).ok().map(|front| front.points[0].cost.time),
-                offload::Best.plan(&task, budget, &context).ok().map(|moved| moved.time),
-                compress::Best.plan(&task, budget, &context).ok().map(|moved| moved.time),
-            ];
-            let Some(alone) = alone.into_iter().flatten().min() else { continue };
+            let alone = [&recompute::Best as &dyn Scheduler, &offload::Best, &compress::Best];
+            let alone = alone.iter().filter_map(|one| one.plan(&task, budget, &context).ok()?.time()).min();
+            let Some(alone) = alone else { continue };
             let mixed = planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what);
             let (time, count) = mixed.unwrap_or_else(|| panic!("{what}: nothing found"));
             assert!(time <= alone, "{what}: {time} against {alone}");
@@ -140,9 +142,9 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
             let task = Task::new(&graph, &order, in_place, true, &Context::new(&device));
             let (floor, peak) = (task.floor().0, task.reference());
             let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * part / 100);
-            let strategies = MOVING
-                .iter()
-                .flat_map(|moving| moving.strategies.iter().map(|one| (*one, moving.recomputes)))
+            let strategies = Named::each()
+                .filter(|one| one.family.means.moves())
+                .map(|one| (one.scheduler, one.family.means.recompute))
                 .enumerate()
                 // Those that search take most of the time; of the others each meets every fourth graph.
                 .filter(|(at, (strategy, recomputes))| match strategy.info().name {
@@ -230,15 +232,16 @@ fn what_is_built_on_another_is_not_slower() {
         let task = Task::new(&graph, &order, InPlace::May, true, &context);
         let (floor, peak) = (task.floor().0, task.reference());
         let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * (1 + seed % 4) / 5);
-        let ours = offload::Best.plan(&task, budget, &context).ok().map(|moved| moved.time);
+        let time = |one: &dyn Scheduler| one.plan(&task, budget, &context).ok()?.time();
+        let ours = time(&offload::Best);
         for (better, others) in pairs {
             for other in others {
-                let Ok(moved) = other.plan(&task, budget, &context) else { continue };
+                let Some(alone) = time(*other) else { continue };
                 let what = format!("seed {seed}: {} and {}", better.info().name, other.info().name);
-                let time = better.plan(&task, budget, &context).unwrap_or_else(|_| panic!("{what}")).time;
-                assert!(time <= moved.time, "{what}: {time} against {}", moved.time);
+                let time = time(better).unwrap_or_else(|| panic!("{what}"));
+                assert!(time <= alone, "{what}: {time} against {alone}");
                 compared += 1;
-                faster += usize::from(time < moved.time);
+                faster += usize::from(time < alone);
                 best += usize::from(ours.is_some_and(|ours| ours <= time));
                 behind += usize::from(ours.is_none_or(|ours| ours > time));
             }

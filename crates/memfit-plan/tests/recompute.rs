@@ -11,8 +11,8 @@ use memfit_plan::dependencies::Dependencies;
 use memfit_plan::liveness::Profile;
 use memfit_plan::order::ORDERS;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::schedule::recompute::{RECOMPUTES, Recompute};
-use memfit_plan::schedule::{RunList, Task, early, fit};
+use memfit_plan::schedule::recompute::RECOMPUTES;
+use memfit_plan::schedule::{RunList, Scheduler, Task, early, fit};
 use memfit_testkit::bytes::{Truth, check};
 use memfit_verify::verify;
 
@@ -70,7 +70,7 @@ fn budgets(task: &Task<'_>) -> Vec<Bytes> {
     (0..5).map(|k| Bytes(floor.0 + (peak.0 - floor.0) * k / 4)).collect()
 }
 
-fn hammer(strategy: &dyn Recompute, device: &Device, graph: &Graph, what: &str) -> usize {
+fn hammer(strategy: &dyn Scheduler, device: &Device, graph: &Graph, what: &str) -> usize {
     let context = Context::new(device);
     let name = strategy.info().name;
     let truth = Truth::of(graph);
@@ -98,7 +98,7 @@ fn hammer(strategy: &dyn Recompute, device: &Device, graph: &Graph, what: &str) 
                 assert!(point.cost.peak <= budget, "{what}");
                 assert_eq!(point.schedule.cost(&task), Some(point.cost), "{what}");
             }
-            let program = first.schedule.program(&task).unwrap();
+            let program = first.program(&task).unwrap();
             assert_eq!(Profile::of(&program, device.align).peak().0, first.cost.peak, "{what}");
             let mut limits = Limits::arena(Bytes::MAX, device.align);
             limits.replays_random = replays_random;

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memfit_ir::{Bytes, Graph, GraphBuilder, InPlace, Nanos, OpId, OpSpec, ValueId, ValueSpec};
 use memfit_plan::Context;
-use memfit_plan::schedule::{RunList, Task, recompute};
+use memfit_plan::families::Named;
+use memfit_plan::schedule::{RunList, Task};
 use order_graphs::Random;
 
 /// Ops with one output each and up to three inputs.
@@ -77,7 +78,7 @@ fn brute(graph: &Graph, budget: u64) -> Option<u64> {
 fn best_meets_brute_force_and_no_bound_is_above_it() {
     let device = order_graphs::device();
     let context = Context::new(&device);
-    let strategy = recompute::by_name("best").unwrap();
+    let strategy = Named::called("recompute:best").unwrap().scheduler;
     let (mut cells, mut missed, mut proved) = (0, 0, 0);
     for seed in 1..80 {
         let graph = small(seed, 4 + usize::try_from(seed % 6).unwrap());
@@ -117,7 +118,7 @@ fn best_meets_brute_force_and_no_bound_is_above_it() {
 fn the_integer_programme_proves_only_what_is_true() {
     let device = order_graphs::device();
     let context = Context::new(&device);
-    let strategy = recompute::by_name("checkmate").unwrap();
+    let strategy = Named::called("recompute:checkmate").unwrap().scheduler;
     let (mut cells, mut proved) = (0, 0);
     for seed in 1..40 {
         let graph = small(seed, 4 + usize::try_from(seed % 5).unwrap());

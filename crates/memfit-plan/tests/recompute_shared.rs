@@ -12,8 +12,9 @@ use memfit_ir::{
     Bytes, Graph, GraphBuilder, InPlace, Limits, Nanos, OpId, OpSpec, Phase, Plan, ValueId, ValueSpec,
 };
 use memfit_plan::Context;
+use memfit_plan::families::Named;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::schedule::{Task, fit, recompute};
+use memfit_plan::schedule::{Task, fit};
 use memfit_verify::verify;
 
 /// One of Checkmate's networks, or nothing, loudly.
@@ -50,7 +51,7 @@ fn overheads(graph: &Graph, tenths: &[u64]) -> Vec<f64> {
     let context = Context::new(&device);
     let order: Vec<OpId> = graph.op_ids().collect();
     let task = Task::new(graph, &order, InPlace::May, false, &context);
-    let strategy = recompute::by_name("best").unwrap();
+    let strategy = Named::called("recompute:best").unwrap().scheduler;
     let base = task.base_time().as_secs_f64();
     let overhead = |&tenth: &u64| {
         let budget = Bytes(task.reference().0 * tenth / 10);
@@ -123,8 +124,8 @@ fn a_thousand_residual_layers_take_the_root_of_their_memory() {
     let task = Task::new(&graph, &order, InPlace::May, false, &context);
     // 1000 layers: 2 √1000 is 63; with what a residual adds, and what one op needs, below 100 of 1001.
     let budget = Bytes(100 << 20);
-    for name in ["best", "chen-greedy"] {
-        let front = recompute::by_name(name).unwrap().plan(&task, budget, &context).unwrap();
+    for name in ["recompute:best", "recompute:chen-greedy"] {
+        let front = Named::called(name).unwrap().scheduler.plan(&task, budget, &context).unwrap();
         let overhead = front.points[0].cost.time.as_secs_f64() / task.base_time().as_secs_f64();
         assert!(overhead <= 1.35, "{name}: {overhead}");
     }
@@ -143,7 +144,7 @@ fn batch_norm_runs_again_on_a_snapshot_and_counts_its_batches_once() {
     let floor = task.floor().0;
     let budget = Bytes(floor.0 + (task.reference().0 - floor.0) / 2);
     let limits = Limits::arena(budget, device.align);
-    let strategy = recompute::by_name("next-use").unwrap();
+    let strategy = Named::called("recompute:next-use").unwrap().scheduler;
     let done = fit(strategy, &task, budget, &context, |program| {
         let (problem, item_of) = Problem::of(&graph, program, &limits);
         let placed = PLACERS[4].place(&problem, &context).ok()?;

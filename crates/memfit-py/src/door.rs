@@ -2,8 +2,8 @@
 
 use memfit::formats::{csv, plan_json};
 use memfit::{
-    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, PlaceGoal, check, compare, explain,
-    input, objects, place, plan, sweep,
+    Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, Options, PlaceGoal, check, compare,
+    explain, input, objects, place, plan, sweep,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -77,27 +77,25 @@ impl Means {
         if !(1..=64).contains(&self.lanes) {
             return Err(Failure::usage(format!("`lanes` is {}", self.lanes), "write a number from 1 to 64"));
         }
-        let mut goal = Goal::new(self.device()?, self.budget.as_deref().map_or(Ok(Budget::Device), budget)?);
-        for strategy in &self.strategy {
-            goal = goal.with_strategy(strategy)?;
-        }
-        if !self.recompute {
-            goal = goal.without_recomputation();
-        }
-        if let Some(most) = self.host_budget.as_deref().map(bytes).transpose()? {
-            goal = goal.with_host_memory(most);
-        }
-        if let Some(most) = self.disk_budget.as_deref().map(bytes).transpose()? {
-            goal = goal.with_disk(most)?;
-        }
-        goal.replays_random = self.replay_random;
-        goal.lanes = self.lanes;
-        goal.lane_rule = if self.allow_serialize { LaneRule::AllowSerialize } else { LaneRule::Reachable };
-        goal.in_place = self.in_place;
-        goal.co_share = self.co_share;
-        goal.seed = self.seed;
-        goal.effort = effort(self.time_limit);
-        Ok(goal)
+        let budget = self.budget.as_deref().map_or(Ok(Budget::Device), budget)?;
+        Ok(Goal { budget, device: self.device()?, options: self.options()? })
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        let size = |text: &Option<String>| text.as_deref().map(bytes).transpose();
+        Ok(Options {
+            strategies: self.strategy.clone(),
+            means: memfit::Means { recompute: self.recompute, ..memfit::Means::ALL },
+            host_budget: size(&self.host_budget)?,
+            disk_budget: size(&self.disk_budget)?,
+            replays_random: self.replay_random,
+            lanes: self.lanes,
+            lane_rule: if self.allow_serialize { LaneRule::AllowSerialize } else { LaneRule::Reachable },
+            in_place: self.in_place,
+            co_share: self.co_share,
+            seed: self.seed,
+            effort: effort(self.time_limit),
+        })
     }
 }
 

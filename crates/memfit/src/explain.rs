@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use memfit_ir::{BufferId, Bytes, Content, Graph, InPlace, Nanos, OpId, Program, Role, Step};
+use memfit_plan::Context;
+use memfit_plan::families::{self, default_of};
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
-use memfit_plan::{Context, order};
 
 use crate::floor::label;
-use crate::planner::{base_time, find_placer, place_with};
+use crate::planner::{base_time, place_with};
 use crate::{Failure, Floor, Goal, Tools, plan};
 
 /// Bytes that belong together.
@@ -132,7 +133,7 @@ pub fn explain(
         ops: graph.op_count(),
         values: graph.value_count(),
         flops: graph.op_ids().map(|op| graph.op(op).flops).sum(),
-        time: base_time(graph, goal),
+        time: base_time(graph, &goal.device),
         fixed_bytes: fixed.iter().map(|share| share.bytes).sum(),
         fixed,
         live_peak,
@@ -229,7 +230,7 @@ fn holder(graph: &Graph, program: &Program, buffer: BufferId) -> Option<Holder> 
 /// What each means that exists today gives, from nothing to all of them.
 fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> Result<Vec<Remedy>, Failure> {
     let align = goal.device.align;
-    let context = Context { seed: goal.seed, stop: tools.stop, ..Context::new(&goal.device) };
+    let context = Context { seed: goal.options.seed, stop: tools.stop, ..Context::new(&goal.device) };
     let mut limits = goal.device.limits();
     limits.banks[0].capacity = Bytes::MAX;
     let (problem, _) = Problem::of(graph, eager, &limits);
@@ -251,8 +252,8 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let given: Vec<OpId> = graph.op_ids().collect();
     let in_place = Program::in_order(graph, &given, InPlace::May);
     let (problem, _) = Problem::of(graph, &in_place, &limits);
-    let placed = place_with(find_placer("best")?, &problem, &context)?;
-    let ordered = order::by_name("best").map(|order| order.order(graph, &context)).unwrap_or(given);
+    let placed = place_with(families::placer(default_of("place"))?, &problem, &context)?;
+    let ordered = families::order(default_of("order"))?.order(graph, &context);
     let reordered = Program::in_order(graph, &ordered, InPlace::May);
     let everything = Goal { budget: crate::Budget::Bytes(Bytes::MAX), ..goal.clone() };
     let half = Goal { budget: crate::Budget::AboveFloor(0.5), ..goal.clone() };

@@ -1,13 +1,11 @@
-//! What the user wants: a budget, and which means may be used.
+//! What the user wants: a budget, where, and how.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use memfit_ir::{Bytes, Device, Graph};
-use memfit_plan::schedule::{MOVING, Moving, moving};
 
-use crate::Failure;
+use crate::Options;
 
 /// How much device memory a plan may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -110,31 +108,6 @@ impl fmt::Display for Budget {
     }
 }
 
-/// Which buffers may share bytes when ops run on several lanes: sharing can order two ops that the graph leaves
-/// unordered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LaneRule {
-    /// Those whose sharing orders no two ops; all of those.
-    #[default]
-    Reachable,
-    /// Those whose ops have the same colour, by longest paths, as MXNet's planner does: a heuristic.
-    Colours,
-    /// All: ops may wait for each other because of memory.
-    AllowSerialize,
-}
-
-/// Which ops may run again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Recomputing {
-    /// Every op runs once, whatever the budget.
-    Never,
-    /// As the default strategy says, where keeping everything does not fit. On several lanes every op runs once.
-    #[default]
-    Default,
-    /// As the strategy of this name says. Not on several lanes.
-    By(String),
-}
-
 /// What a plan is made for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
@@ -142,200 +115,32 @@ pub struct Goal {
     pub budget: Budget,
     /// Where it runs.
     pub device: Device,
-    /// Name of the order, see `memfit strategies`.
-    pub order: String,
-    /// Which recomputation is asked where keeping everything does not fit.
-    pub recompute: Recomputing,
-    /// Which strategies that move values are asked where keeping everything does not fit, as `offload:best`; none: nothing
-    /// is moved. What host memory they may use, and the link there, are the device's. Of all means the fastest plan is taken.
-    pub moving: Vec<String>,
-    /// Name of the placer.
-    pub placer: String,
-    /// Whether the budget is for what is live, wherever it lies: for hosts that choose addresses themselves. The
-    /// arena may then be larger.
-    pub live: bool,
-    /// Whether the host replays generator state, so that random ops may run again; `None`: as the graph says of the
-    /// host it comes from.
-    pub replays_random: Option<bool>,
-    /// Streams of execution that ops are spread over.
-    pub lanes: u16,
-    /// How lanes are kept unordered.
-    pub lane_rule: LaneRule,
-    /// Whether an output may take over an input's bytes where the graph permits it but doesn't demand it.
-    pub in_place: bool,
-    /// Whether buffers that are not live together may share bytes.
-    pub co_share: bool,
-    /// Start of every random sequence.
-    pub seed: u64,
-    /// How much work searches do, in multiples of their default.
-    pub effort: u32,
+    /// How it is made.
+    pub options: Options,
 }
 
 impl Goal {
     /// The default means on `device`.
     #[must_use]
     pub fn new(device: Device, budget: Budget) -> Goal {
-        Goal {
-            budget,
-            device,
-            order: "best".to_owned(),
-            recompute: Recomputing::Default,
-            moving: Vec::new(),
-            placer: "best".to_owned(),
-            live: false,
-            replays_random: None,
-            lanes: 1,
-            lane_rule: LaneRule::Reachable,
-            in_place: true,
-            co_share: true,
-            seed: 0,
-            effort: 1,
-        }
+        Goal { budget, device, options: Options::default() }
     }
 
-    /// Name of the recomputation to ask.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Usage`] where one is asked for by name on several lanes.
-    pub(crate) fn recomputation(&self) -> Result<Option<&str>, Failure> {
-        match &self.recompute {
-            Recomputing::Never => Ok(None),
-            Recomputing::Default => Ok((self.lanes <= 1).then_some("best")),
-            Recomputing::By(name) if self.lanes <= 1 => Ok(Some(name)),
-            Recomputing::By(name) => Err(Failure::usage(
-                format!("`recompute:{name}` does not go together with {} lanes", self.lanes),
-                "on several lanes every op runs once: leave out the strategy or `--lanes`",
-            )),
-        }
+    /// The same goal by one more strategy, `family:name`: see [`Options::strategies`].
+    #[must_use]
+    pub fn with_strategy(mut self, name: &str) -> Goal {
+        self.options.strategies.push(name.to_owned());
+        self
     }
 
-    /// Whether the goal's device can do what it says of moving.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Usage`] where something is to be moved on several lanes, or by a device without a link to host memory.
-    pub(crate) fn may_move(&self) -> Result<(), Failure> {
-        let needs_tier = |name: &&String| moving(name).is_none_or(|(family, _)| !family.encodes);
-        let Some(asked) = self.moving.first() else { return Ok(()) };
-        if self.lanes > 1 {
-            return Err(Failure::usage(
-                format!("`{asked}` does not go together with {} lanes", self.lanes),
-                "on several lanes nothing is moved: leave out the strategy or `--lanes`",
-            ));
-        }
-        let tiered = self.moving.iter().any(|name| needs_tier(&name));
-        if tiered && self.device.link.is_none() && self.device.disk.is_none() {
-            return Err(Failure::usage(
-                format!("`{}` has no link to host memory", self.device.name),
-                "a device file says how fast it is: `link = { out = \"12GB/s\", in = \"12GB/s\", latency = \"10us\" }`",
-            ));
-        }
-        Ok(())
-    }
-
-    /// The goal for `graph`. Where that says that values are sparse they may wait encoded, unless strategies are asked for by name:
-    /// that takes no memory elsewhere, so nobody has to ask for it.
-    pub(crate) fn for_graph(&self, graph: &Graph) -> Cow<'_, Goal> {
-        if self.recompute != Recomputing::Default || self.lanes > 1 || !graph.is_sparse() {
-            return Cow::Borrowed(self);
-        }
-        let mut goal = self.clone();
-        if goal.moving.is_empty() {
-            (goal.device.link, goal.device.disk) = (None, None);
-        }
-        let more = MOVING.iter().filter(|family| family.may(false, true)).filter_map(Moving::default_name);
-        goal.moving.extend(more.filter(|name| !self.moving.contains(name)));
-        Cow::Owned(goal)
+    /// The same goal with so much work for searches.
+    pub(crate) fn with_effort(&self, effort: u32) -> Goal {
+        Goal { options: Options { effort, ..self.options.clone() }, ..self.clone() }
     }
 
     /// Whether random ops of `graph` may run again.
     pub(crate) fn replays(&self, graph: &Graph) -> bool {
-        self.replays_random.unwrap_or(graph.replays_random())
-    }
-
-    /// The same goal with every op run once.
-    #[must_use]
-    pub fn without_recomputation(self) -> Goal {
-        let runs_once = |name: &String| moving(name).is_none_or(|(family, _)| !family.recomputes);
-        let moving = self.moving.iter().filter(|name| runs_once(name)).cloned().collect();
-        Goal { recompute: Recomputing::Never, moving, ..self }
-    }
-
-    /// The same goal with at most `most` bytes of copies in host memory: 0 moves nothing. Where no strategy is asked for by
-    /// name, all that the goal allows is tried.
-    #[must_use]
-    pub fn with_host_memory(mut self, most: Bytes) -> Goal {
-        if most == Bytes::ZERO {
-            return Goal { moving: Vec::new(), ..self };
-        }
-        self.device.host_memory = most;
-        self.moving_by_default()
-    }
-
-    /// The same goal with at most `most` bytes of copies on the device's disk, 0 for none. Where nothing is said of host memory,
-    /// and no strategy is asked for by name, all copies go there.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Usage`] if the device has no disk: plans can't tell how fast it is.
-    pub fn with_disk(mut self, most: Bytes) -> Result<Goal, Failure> {
-        if most == Bytes::ZERO {
-            self.device.disk = None;
-            return Ok(self);
-        }
-        let Some(disk) = &mut self.device.disk else {
-            return Err(Failure::usage(
-                format!("`{}` has no disk", self.device.name),
-                "a device file says what there is: `disk = { capacity = \"1TB\", link = { out = \"3GB/s\", in = \"3GB/s\", latency = \"15us\" } }`",
-            ));
-        };
-        disk.capacity = most;
-        if self.moving.is_empty() {
-            self.device.host_memory = Bytes::ZERO;
-        }
-        Ok(self.moving_by_default())
-    }
-
-    /// The same goal, which moves by the default of each family it allows, unless strategies are named.
-    fn moving_by_default(mut self) -> Goal {
-        if self.moving.is_empty() {
-            let both = self.recompute == Recomputing::Default;
-            let families =
-                MOVING.iter().filter(|family| family.may(true, false) && (both || !family.recomputes));
-            self.moving = families.filter_map(Moving::default_name).collect();
-        }
-        self
-    }
-
-    /// The same goal with strategies as the command line names them: `order:NAME`, `recompute:NAME`,
-    /// `offload:NAME`, `compress:NAME`, `hybrid:NAME`, `place:NAME`; and `budget:live`, which bounds what is live instead of the arena.
-    ///
-    /// # Errors
-    ///
-    /// [`Failure::Usage`] where family or name is unknown; it lists the names that are known.
-    pub fn with_strategy(mut self, strategy: &str) -> Result<Goal, Failure> {
-        match strategy.split_once(':') {
-            Some(("order", name)) => name.clone_into(&mut self.order),
-            Some(("recompute", name)) => self.recompute = Recomputing::By(name.to_owned()),
-            Some((family, _)) if MOVING.iter().any(|moving| moving.family == family) => {
-                self.moving.push(strategy.to_owned());
-                // Who asks for one by name wants that one, and both only if he names both.
-                if self.recompute == Recomputing::Default {
-                    self.recompute = Recomputing::Never;
-                }
-            }
-            Some(("place", name)) => name.clone_into(&mut self.placer),
-            Some(("budget", "live")) => self.live = true,
-            _ => {
-                let message = format!("`{strategy}` is not a strategy");
-                return Err(Failure::usage(
-                    message,
-                    "write `order:NAME`, `recompute:NAME`, `offload:NAME`, `compress:NAME`, `hybrid:NAME` or `place:NAME`; `memfit strategies` lists them",
-                ));
-            }
-        }
-        Ok(self)
+        self.options.replays_random.unwrap_or(graph.replays_random())
     }
 }
 

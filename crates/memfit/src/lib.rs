@@ -25,12 +25,14 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod choice;
 pub mod explain;
 mod failure;
 mod floor;
 mod goal;
 pub mod input;
 pub mod objects;
+mod options;
 mod pipeline;
 mod placing;
 mod planner;
@@ -45,7 +47,8 @@ pub use check::{check, check_text};
 pub use explain::{Explanation, explain};
 pub use failure::{Failure, Infeasible, Witness};
 pub use floor::Floor;
-pub use goal::{BadBudget, Budget, Goal, LaneRule, Recomputing};
+pub use goal::{BadBudget, Budget, Goal};
+pub use options::{LaneRule, Options};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
 pub use shelf::{Shelf, codecs, density, host_memory};
@@ -60,4 +63,5 @@ pub use memfit_formats as formats;
 pub use memfit_ir as ir;
 pub use memfit_ir::{Bytes, Device, Graph, Nanos};
 pub use memfit_plan as strategies;
+pub use memfit_plan::{FAMILIES, Family, Means};
 pub use memfit_verify::{Rejected, Verified, Violation};

@@ -5,11 +5,7 @@
 use memfit_formats::device_toml;
 use memfit_formats::plan_json::PlanFile;
 use memfit_ir::{Bytes, Graph, Tier};
-use memfit_plan::Info;
-use memfit_plan::order::ORDERS;
-use memfit_plan::place::PLACERS;
-use memfit_plan::schedule::recompute::RECOMPUTES;
-use memfit_plan::schedule::{MOVING, Moving};
+use memfit_plan::FAMILIES;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
 
@@ -58,7 +54,7 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
         "planning_seconds": summary.planning_seconds,
         "verified": true,
-        "seed": goal.seed,
+        "seed": goal.options.seed,
     })
 }
 
@@ -293,36 +289,23 @@ fn outcome(outcome: &Outcome) -> Value {
     row
 }
 
-/// Every strategy there is, by family: what it does and where it comes from.
-#[must_use]
-pub fn families() -> Vec<(&'static str, Vec<Info>)> {
-    let online = |info: &memfit_engine::evict::Info| Info {
-        name: info.name,
-        summary: info.summary,
-        source: info.source,
-        year: info.year,
-    };
-    let mut families = vec![
-        ("order", ORDERS.iter().map(|order| order.info()).collect()),
-        ("recompute", RECOMPUTES.iter().map(|strategy| strategy.info()).collect()),
-    ];
-    let infos = |moving: &Moving| moving.strategies.iter().map(|strategy| strategy.info()).collect();
-    families.extend(MOVING.iter().map(|moving| (moving.family, infos(moving))));
-    families.extend([
-        ("place", PLACERS.iter().map(|placer| placer.info()).collect()),
-        ("evict", memfit_engine::evict::EVICTORS.iter().map(|entry| online(&entry.info)).collect()),
-        ("allocate", memfit_engine::alloc::ALLOCATORS.iter().map(|entry| online(&entry.info)).collect()),
-    ]);
-    families
-}
-
-/// [`families`], and the devices that have a name.
+/// Every strategy there is, by family: what it does and where it comes from; and the devices that have a name.
 #[must_use]
 pub fn strategies() -> Value {
-    let rows = families().into_iter().flat_map(|(family, infos)| {
-        infos.into_iter().map(move |info| {
+    let families = FAMILIES.iter().map(|family| {
+        json!({
+            "name": family.name,
+            "summary": family.summary,
+            "means": family.means.names(),
+            "online": family.online,
+            "default": family.default,
+            "page": family.page,
+        })
+    });
+    let rows = FAMILIES.iter().flat_map(|family| {
+        family.infos().into_iter().map(|info| {
             json!({
-                "family": family,
+                "family": family.name,
                 "name": info.name,
                 "summary": info.summary,
                 "source": info.source,
@@ -341,6 +324,7 @@ pub fn strategies() -> Value {
         "schema": SCHEMA,
         "command": "strategies",
         "status": "done",
+        "families": families.collect::<Vec<_>>(),
         "strategies": rows.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
     })

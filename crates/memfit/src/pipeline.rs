@@ -3,16 +3,16 @@
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
 use memfit_plan::Context;
+use memfit_plan::families::{Named, default_of};
 use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
 use memfit_plan::schedule::Instead;
 use memfit_sim::{Timeline, simulate};
 use memfit_verify::{Rejected, Verified, verify};
 
+use crate::choice::{Choice, LIVE};
 use crate::failure::Infeasible;
-use crate::planner::{
-    Candidate, Means, Orders, Planner, base_time, find_moving, find_order, find_recompute, place_with,
-};
+use crate::planner::{Candidate, Orders, Planner, base_time, place_with};
 use crate::{Failure, Floor, Goal};
 
 /// What the face lends to a run: its clock, its stop button, its progress display.
@@ -54,7 +54,7 @@ pub struct Summary {
     pub strategy: String,
     /// Device bytes it may use.
     pub budget: Bytes,
-    /// Device bytes it uses, fragmentation included. May exceed a budget for live bytes ([`Goal::live`]).
+    /// Device bytes it uses, fragmentation included. May exceed a budget for live bytes (`budget:live`).
     pub peak: Bytes,
     /// Largest sum of live bytes of the chosen program, each buffer rounded up to the alignment.
     pub live_peak: Bytes,
@@ -155,7 +155,7 @@ pub struct Planned {
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
     let mut found =
-        if goal.effort == u32::MAX { deepen(graph, goal, tools) } else { round(graph, goal, tools) };
+        if goal.options.effort == u32::MAX { deepen(graph, goal, tools) } else { round(graph, goal, tools) };
     if let Ok(planned) = &mut found {
         planned.summary.planning_seconds = (tools.now)() - started;
     }
@@ -164,7 +164,7 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
 
 /// Rounds of growing effort until the time is over or nothing better is possible.
 fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
-    let mut best = round(graph, &Goal { effort: 1, ..goal.clone() }, tools);
+    let mut best = round(graph, &goal.with_effort(1), tools);
     for effort in (1..16).map(|round| 1 << round) {
         let optimal = |summary: &Summary| {
             summary.time <= summary.time_bound.max(summary.base_time) && summary.peak <= summary.live_peak
@@ -179,7 +179,7 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
             break;
         }
         let key = |planned: &Planned| (planned.summary.time, planned.summary.peak);
-        best = match (best, round(graph, &Goal { effort, ..goal.clone() }, tools)) {
+        best = match (best, round(graph, &goal.with_effort(effort), tools)) {
             (Ok(old), Ok(new)) if key(&new) < key(&old) => Ok(new),
             (Ok(old), Ok(_) | Err(_)) => Ok(old),
             (Err(_), new) => new,
@@ -191,31 +191,33 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
 /// One plan, with the effort of the goal.
 fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let floor = Floor::of(graph, goal.device.align);
-    let order = find_order(&goal.order)?;
-    goal.may_move()?;
-    let goal = &*goal.for_graph(graph);
-    let allowed = means(goal)?;
-    let planner = Planner::new(graph, goal, tools)?;
+    let choice = Choice::of(goal)?;
+    choice.check(goal)?;
+    let choice = &choice.for_graph(graph, goal);
+    let planner = Planner::new(graph, goal, choice, tools)?;
+    let order = choice.order;
     let given: Vec<OpId> = graph.op_ids().collect();
     (tools.progress)(order.info().name);
     let best = order.order(graph, &planner.context(Bytes::ZERO));
-    let other = (goal.order == "best" && best != given).then_some(&given[..]);
+    let other = (order.info().name == default_of("order") && best != given).then_some(&given[..]);
     let orders = Orders { first: &best, other };
-    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, &allowed, &floor)?;
+    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, &floor)?;
     let mut names = vec![format!("order:{}", order.info().name)];
     let mut instead = None;
-    if let Some(mean) = candidate.by {
-        let name = mean.name();
-        let used =
-            candidate.instead.as_ref().map_or(name.clone(), |instead| format!("recompute:{}", instead.used));
+    if let Some(named) = candidate.by {
+        let name = named.name();
+        let used = candidate
+            .instead
+            .as_ref()
+            .map_or(name.clone(), |instead| format!("{}:{}", named.family.name, instead.used));
         if let Some(Instead { why, .. }) = &candidate.instead {
             instead = Some(NotDone { strategy: name, why: why.clone(), used: used.clone() });
         }
         names.push(used);
     }
     names.push(format!("place:{}", planner.placer.info().name));
-    if goal.live {
-        names.push("budget:live".to_owned());
+    if choice.live {
+        names.push(LIVE.to_owned());
     }
     let summary = Summary {
         strategy: names.join("+"),
@@ -228,7 +230,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         persistent: floor.persistent,
         instead,
         time: candidate.time,
-        base_time: base_time(graph, goal),
+        base_time: base_time(graph, &choice.device),
         recompute: Nanos::ZERO,
         time_bound: candidate.time_bound,
         offloaded: Bytes::ZERO,
@@ -251,35 +253,19 @@ struct Chosen {
     unconstrained_peak: Bytes,
 }
 
-/// What may be asked where keeping everything does not fit, in the order in which ties go.
-fn means(goal: &Goal) -> Result<Vec<Means>, Failure> {
-    let recompute = goal.recomputation()?.map(find_recompute).transpose()?;
-    let mut means: Vec<Means> = goal.moving.iter().map(|name| find_moving(name)).collect::<Result<_, _>>()?;
-    // What is quick first: where it costs nothing, nothing else is asked.
-    means.sort_by_key(|means| means.recomputes());
-    let quick = means.partition_point(|means| !means.recomputes());
-    if let Some(recompute) = recompute {
-        means.insert(quick, Means::Recompute(recompute));
-    }
-    Ok(means)
-}
-
-/// Every op once where that fits, else the fastest that one of `means` finds within the budget.
-fn choose(
-    planner: &Planner<'_>,
-    orders: Orders<'_>,
-    means: &[Means],
-    floor: &Floor,
-) -> Result<Chosen, Failure> {
-    let Planner { graph, goal, placer, .. } = *planner;
+/// Every op once where that fits, else the fastest that one of the schedulers finds within the budget.
+fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Chosen, Failure> {
+    let Planner { graph, goal, choice, placer, .. } = *planner;
+    let schedulers: &[Named] = &choice.schedulers;
     let base = Profile::of(&Program::eager(graph), goal.device.align).peak().0;
     // A share of the peak means the same to every strategy; only the default's own arena may raise it, so that
     // all of the peak is always enough.
-    let is_default = goal.order == "best" && placer.info().name == "best";
+    let is_default =
+        choice.order.info().name == default_of("order") && placer.info().name == default_of("place");
     let peak = |arena: Bytes| if is_default { base.max(arena) } else { base };
     let budget = |peak: Bytes| goal.budget.resolve(&goal.device, floor.bytes, peak);
     // A search for the lowest arena would be in vain where that is too high anyway, and says nothing of the peak.
-    let rough = (!means.is_empty()).then(|| planner.rough(orders)).transpose()?;
+    let rough = (!schedulers.is_empty()).then(|| planner.rough(orders)).transpose()?;
     let rough = rough.filter(|(candidate, bound)| peak(candidate.needs) == base && *bound > budget(base));
     let keep_all = match rough {
         Some((candidate, _)) => candidate,
@@ -291,17 +277,17 @@ fn choose(
         return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak });
     }
     let (mut needed, mut why) = (keep_all.needs, None);
-    if !means.is_empty() {
+    if !schedulers.is_empty() {
         // Nothing fits below the floor; what is enough is found from there.
         let low = budget.max(floor.bytes);
-        match planner.fit(means, orders, low) {
+        match planner.fit(schedulers, orders, low) {
             Ok(candidate) if candidate.needs <= budget => {
                 return Ok(Chosen { candidate, budget, unconstrained_peak });
             }
             Ok(_) => needed = low,
             Err(missed) => {
                 why = missed.why;
-                needed = planner.least(means, orders, low, keep_all.needs);
+                needed = planner.least(schedulers, orders, low, keep_all.needs);
             }
         }
     }
@@ -317,7 +303,8 @@ fn choose(
 
 /// Spreads `candidate` over the goal's lanes, has the judge read it, and asks the clock what it takes.
 fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> Result<Planned, Failure> {
-    let Planner { graph, goal, tools, .. } = *planner;
+    let Planner { graph, goal, choice, tools, .. } = *planner;
+    let count = goal.options.lanes;
     let Summary { mut base_time, mut time_bound, budget, .. } = summary;
     let bug = |rejected: Rejected, replay: String| Failure::Bug {
         pass: summary.strategy.clone(),
@@ -326,7 +313,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
     };
     let layout = Problem::layout(&candidate.placement.places, &candidate.item_of);
     let mut on_lanes = None;
-    if goal.lanes > 1 {
+    if count > 1 {
         let Some((program, lanes)) = planner.spread(&candidate, &layout) else {
             let replay = text::print(None, Some(graph), None);
             return Err(bug(Rejected { violations: Vec::new() }, replay));
@@ -336,11 +323,11 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         candidate.program = program;
     }
     let mut limits = planner.limits.clone();
-    limits.banks[0].capacity = if goal.live { budget.max(candidate.placement.height) } else { budget };
-    limits.lanes = goal.lanes.max(1);
+    limits.banks[0].capacity = if choice.live { budget.max(candidate.placement.height) } else { budget };
+    limits.lanes = count.max(1);
     let plan = Plan { graph: graph.digest(), program: candidate.program, layout };
     (tools.progress)("verify");
-    let timeline = simulate(graph, &plan.program, Some(&plan.layout), &goal.device);
+    let timeline = simulate(graph, &plan.program, Some(&plan.layout), &choice.device);
     let verified = verify(graph, &limits, plan.clone())
         .map_err(|rejected| bug(rejected, text::print(Some(&limits), Some(graph), Some(&plan))))?;
     let (time, recompute) = (timeline.time, timeline.recompute_time);
@@ -355,7 +342,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         host_peak: timeline.host_peak(),
         disk_peak: timeline.tier_peaks[Tier::Disk.index()],
         link: (timeline.busy.out, timeline.busy.into),
-        stall: Nanos(if goal.lanes > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
+        stall: Nanos(if count > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
         encoded,
         codec,
         lanes: on_lanes,
@@ -386,8 +373,9 @@ impl Planned {
     /// What every placer that is quick makes of the same program, in the order of the table.
     #[must_use]
     pub fn compare(&self, goal: &Goal, tools: &Tools<'_>) -> Vec<PlacerRow> {
-        let Goal { device, seed, .. } = goal;
-        let context = Context { device, seed: *seed, stop: tools.stop, effort: 1, enough: Bytes::ZERO };
+        let Goal { device, options, .. } = goal;
+        let context =
+            Context { device, seed: options.seed, stop: tools.stop, effort: 1, enough: Bytes::ZERO };
         let quick = PLACERS.iter().filter(|placer| placer.is_quick());
         quick
             .map(|placer| {
@@ -420,7 +408,7 @@ impl Planned {
             peak: self.summary.peak,
             live_peak: self.summary.live_peak,
             time: self.summary.time,
-            seed: goal.seed,
+            seed: goal.options.seed,
             generator: concat!("memfit ", env!("CARGO_PKG_VERSION")).to_owned(),
         };
         PlanFile { header, plan: self.verified.plan().clone() }

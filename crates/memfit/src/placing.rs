@@ -9,11 +9,12 @@ use memfit_ir::{
     Step, ValueId, ValueSpec, text,
 };
 use memfit_plan::Context;
+use memfit_plan::families;
 use memfit_plan::place::{Item, Placement, Problem};
 use memfit_verify::verify;
 
 use crate::failure::Infeasible;
-use crate::planner::{find_placer, place_with};
+use crate::planner::place_with;
 use crate::{Failure, Tools};
 
 /// What to place, and how.
@@ -56,7 +57,7 @@ pub struct Placed {
 /// placer; [`Failure::Input`] for sizes whose sum is beyond measure.
 pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Result<Placed, Failure> {
     let started = (tools.now)();
-    let placer = find_placer(&goal.placer)?;
+    let placer = families::placer(&goal.placer)?;
     let align = alignment(buffers, goal.align)?;
     let bank = Bank { name: "memory".into(), capacity: goal.capacity.unwrap_or(Bytes::MAX), align };
     let problem = problem(buffers, bank);

@@ -1,102 +1,25 @@
 //! The passes between goal and plan: ways to run the step, placed, and what is the least that is enough.
 
 use std::panic::resume_unwind;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use memfit_ir::{Bytes, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
+use memfit_ir::{Bytes, Device, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
 use memfit_plan::Context;
-use memfit_plan::order::{self, ORDERS};
+use memfit_plan::families::{Named, default_of, placer};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
-use memfit_plan::place::{self, PLACERS, Placement, Placer, Problem, Unplaced};
-use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{self, Instead, MOVING, Moving, Scheduler, Task};
+use memfit_plan::place::{Placement, Placer, Problem, Unplaced};
+use memfit_plan::schedule::{self, Instead, Task};
 use memfit_sim::simulate;
 
+use crate::choice::Choice;
 use crate::failure::Infeasible;
 use crate::pipeline::LaneSummary;
-use crate::{Failure, Goal, LaneRule, Tools};
-
-/// The order strategy called `name`.
-pub(crate) fn find_order(name: &str) -> Result<&'static dyn order::Order, Failure> {
-    let known = ORDERS.iter().map(|order| order.info().name);
-    order::by_name(name).ok_or_else(|| unknown("order", name, known))
-}
-
-/// The recomputation called `name`.
-pub(crate) fn find_recompute(name: &str) -> Result<&'static dyn Recompute, Failure> {
-    let known = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-    recompute::by_name(name).ok_or_else(|| unknown("recomputation", name, known))
-}
-
-/// The strategy that moves values which people call `family:name`.
-pub(crate) fn find_moving(name: &str) -> Result<Means, Failure> {
-    match schedule::moving(name) {
-        Some((family, strategy)) => Ok(Means::Moving(family, strategy)),
-        None => Err(unknown("strategy that moves values", name, moving_names().iter().map(String::as_str))),
-    }
-}
-
-/// Names of the strategies that move values, with those of their families.
-pub(crate) fn moving_names() -> &'static [String] {
-    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let names = |moving: &'static Moving| {
-            moving.strategies.iter().map(|strategy| format!("{}:{}", moving.family, strategy.info().name))
-        };
-        MOVING.iter().flat_map(names).collect()
-    });
-    &NAMES
-}
-
-/// What makes a step fit that does not fit as it is.
-#[derive(Clone, Copy)]
-pub(crate) enum Means {
-    Recompute(&'static dyn Recompute),
-    Moving(&'static Moving, &'static dyn Scheduler),
-}
-
-impl Means {
-    /// Its name alone.
-    fn bare(self) -> &'static str {
-        match self {
-            Means::Recompute(strategy) => strategy.info().name,
-            Means::Moving(_, strategy) => strategy.info().name,
-        }
-    }
-
-    /// Its name, with that of its family.
-    pub(crate) fn name(self) -> String {
-        let family = match self {
-            Means::Recompute(_) => "recompute",
-            Means::Moving(moving, _) => moving.family,
-        };
-        format!("{family}:{}", self.bare())
-    }
-
-    /// Whether ops run again by it.
-    pub(crate) fn recomputes(self) -> bool {
-        match self {
-            Means::Recompute(_) => true,
-            Means::Moving(moving, _) => moving.recomputes,
-        }
-    }
-}
-
-/// The placer called `name`.
-pub(crate) fn find_placer(name: &str) -> Result<&'static dyn Placer, Failure> {
-    let known = PLACERS.iter().map(|placer| placer.info().name);
-    place::by_name(name).ok_or_else(|| unknown("placer", name, known))
-}
-
-/// A name that no strategy of its family has.
-pub(crate) fn unknown<'a>(family: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Failure {
-    let known: Vec<&str> = known.collect();
-    Failure::usage(format!("there is no {family} `{name}`"), format!("known: {}", known.join(", ")))
-}
+use crate::{Failure, Goal, LaneRule, Options, Tools};
 
 /// Time of the step on `device` with every op once, in the graph's own order.
-pub(crate) fn base_time(graph: &Graph, goal: &Goal) -> Nanos {
-    simulate(graph, &Program::eager(graph), None, &goal.device).time
+pub(crate) fn base_time(graph: &Graph, device: &Device) -> Nanos {
+    simulate(graph, &Program::eager(graph), None, device).time
 }
 
 /// One way to run the step, placed.
@@ -112,7 +35,7 @@ pub(crate) struct Candidate {
     /// No recomputation in this order and within the budget takes less.
     pub(crate) time_bound: Nanos,
     /// What made it fit, if every op once, with nothing moved, did not.
-    pub(crate) by: Option<Means>,
+    pub(crate) by: Option<Named>,
     /// Who made the schedule, and why, where the strategy that was asked did not.
     pub(crate) instead: Option<Instead>,
 }
@@ -141,6 +64,7 @@ impl<'a> Orders<'a> {
 pub(crate) struct Planner<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) goal: &'a Goal,
+    pub(crate) choice: &'a Choice,
     pub(crate) tools: &'a Tools<'a>,
     pub(crate) limits: Limits,
     pub(crate) placer: &'static dyn Placer,
@@ -150,35 +74,38 @@ pub(crate) struct Planner<'a> {
     tasks: Mutex<Vec<(Vec<OpId>, Arc<Task<'a>>)>>,
 }
 
-/// Schedules that are nearly within the budget for which the placer may search, for each order.
-const SEARCHES: u32 = 3;
+/// Schedules that are nearly within the budget for which the placer may search, for each order; and those of a scheduler that
+/// moves values.
+const SEARCHES: (u32, u32) = (3, 2);
 
 /// Buffers of a program that moves values for which the placer may search from afar.
 const MOST_SEARCHED: usize = 2500;
-
-/// How often a scheduler that moves values is asked for less, where what it finds fragments.
-const ROUNDS: u32 = 8;
 
 /// How close to the least budget the one that is named comes: a part of it.
 const NEAR: u64 = 40;
 
 impl<'a> Planner<'a> {
-    pub(crate) fn new(graph: &'a Graph, goal: &'a Goal, tools: &'a Tools<'a>) -> Result<Self, Failure> {
-        let placer = find_placer(if goal.co_share { &goal.placer } else { "naive" })?;
-        let mut limits = goal.device.limits();
+    pub(crate) fn new(
+        graph: &'a Graph,
+        goal: &'a Goal,
+        choice: &'a Choice,
+        tools: &'a Tools<'a>,
+    ) -> Result<Self, Failure> {
+        let chosen = if goal.options.co_share { choice.placer } else { placer("naive")? };
+        let mut limits = choice.device.limits();
         limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
         limits.replays_random = goal.replays(graph);
-        let quick = if placer.info().name == "best" { find_placer("dive")? } else { placer };
-        Ok(Planner { graph, goal, tools, limits, placer, quick, tasks: Mutex::default() })
+        let quick = if chosen.info().name == default_of("place") { placer("dive")? } else { chosen };
+        Ok(Planner { graph, goal, choice, tools, limits, placer: chosen, quick, tasks: Mutex::default() })
     }
 
     pub(crate) fn context(&self, enough: Bytes) -> Context<'_> {
-        let Goal { device, seed, effort, .. } = self.goal;
-        Context { device, seed: *seed, stop: self.tools.stop, effort: *effort, enough }
+        let Options { seed, effort, .. } = self.goal.options;
+        Context { device: &self.choice.device, seed, stop: self.tools.stop, effort, enough }
     }
 
     fn in_place(&self) -> InPlace {
-        match (self.goal.in_place, self.goal.lanes > 1) {
+        match (self.goal.options.in_place, self.goal.options.lanes > 1) {
             (false, _) => InPlace::Must,
             (true, true) => InPlace::SoleReader,
             (true, false) => InPlace::May,
@@ -213,15 +140,16 @@ impl<'a> Planner<'a> {
 
     fn place(&self, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
         // Where only live bytes count, a search for a lower arena is in vain.
-        self.place_by(if self.goal.live { self.quick } else { self.placer }, program, enough)
+        self.place_by(if self.choice.live { self.quick } else { self.placer }, program, enough)
     }
 
     fn place_by(&self, placer: &dyn Placer, program: Program, enough: Bytes) -> Result<Candidate, Failure> {
         let (mut problem, item_of) = Problem::of(self.graph, &program, &self.limits);
-        if self.goal.lanes > 1 {
-            let keep = match self.goal.lane_rule {
+        let Options { lanes: count, lane_rule, .. } = self.goal.options;
+        if count > 1 {
+            let keep = match lane_rule {
                 LaneRule::Reachable => Some(Keep::Reachable),
-                LaneRule::Colours => Some(Keep::Colours(self.goal.lanes)),
+                LaneRule::Colours => Some(Keep::Colours(count)),
                 LaneRule::AllowSerialize => None,
             };
             if let Some(keep) = keep {
@@ -230,30 +158,30 @@ impl<'a> Planner<'a> {
         }
         (self.tools.progress)(placer.info().name);
         let placement = place_with(placer, &problem, &self.context(enough))?;
-        let needs = if self.goal.live { problem.lower_bound() } else { placement.height };
-        let time = simulate(self.graph, &program, None, &self.goal.device).time;
+        let needs = if self.choice.live { problem.lower_bound() } else { placement.height };
+        let time = simulate(self.graph, &program, None, &self.choice.device).time;
         let (by, instead) = (None, None);
         Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time, by, instead })
     }
 
-    /// The fastest program by one of `means`, with first runs in one of `orders`, that can be placed within `budget`, or a
+    /// The fastest program by one of `schedulers`, with first runs in one of `orders`, that can be placed within `budget`, or a
     /// budget that may be enough. Orders are tried side by side; ties go to the earlier one.
     pub(crate) fn fit(
         &self,
-        means: &[Means],
+        schedulers: &[Named],
         orders: Orders<'_>,
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
         let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
-        let base = base_time(self.graph, self.goal);
-        for &mean in means {
+        let base = base_time(self.graph, &self.choice.device);
+        for &named in schedulers {
             // Nothing is faster, or there is no time to look for it.
             if best.as_ref().is_ok_and(|best| best.time <= base || (self.tools.stop)()) {
                 break;
             }
-            (self.tools.progress)(mean.bare());
+            (self.tools.progress)(named.scheduler.info().name);
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
-                let run = |order| scope.spawn(move || self.fit_in(mean, order, budget));
+                let run = |order| scope.spawn(move || self.fit_in(named, order, budget));
                 let running: Vec<_> = orders.each().map(run).collect();
                 // A strategy that panics is a bug, and must look like one.
                 running
@@ -276,51 +204,31 @@ impl<'a> Planner<'a> {
         best
     }
 
-    fn fit_in(&self, mean: Means, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
-        let found = match mean {
-            Means::Recompute(strategy) => self.recompute_in(strategy, order, budget),
-            Means::Moving(moving, strategy) => self.moved_in((moving, strategy), order, budget),
-        };
-        found.map(|candidate| Candidate { by: Some(mean), ..candidate }).map_err(|missed| Missed {
-            why: missed.why.map(|why| format!("`{}` did not do its work: {why}", mean.name())),
-            ..missed
-        })
-    }
-
-    /// The fastest program that `strategy` finds for ops in `order` and that can be placed within `budget`: where what it
-    /// finds fragments, it is asked for less.
-    fn moved_in(
-        &self,
-        (moving, strategy): (&Moving, &dyn Scheduler),
-        order: &[OpId],
-        budget: Bytes,
-    ) -> Result<Candidate, Missed> {
+    /// The fastest program of `named` with first runs in `order` that can be placed within `budget`.
+    fn fit_in(&self, named: Named, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = self.task(order, &context);
-        let (mut target, mut needed, mut searches) = (budget, None, 2);
-        for _ in 0..ROUNDS {
-            let moved = match strategy.plan(&task, target, &context) {
-                Ok(moved) => moved,
-                Err(missed) => {
-                    return Err(Missed { needed: needed.unwrap_or(missed.needed), why: missed.why });
-                }
-            };
-            // Values that come and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths,
-            // and what is wasted has to be moved as well, which is dear where there are no other means.
-            let alone = !moving.recomputes && self.goal.moving.len() == 1;
-            let part = if alone && moved.program.buffers.len() <= MOST_SEARCHED { 8 } else { 100 };
-            let Some((_, placed)) = self.place_near(&moved.program, budget, part, &mut searches) else {
-                break;
-            };
-            if placed.needs <= budget {
-                let time_bound = task.base_time().min(placed.time);
-                return Ok(Candidate { time_bound, ..placed });
+        let means = named.family.means;
+        let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };
+        let movers = self.choice.schedulers.iter().filter(|one| one.family.means.moves()).count();
+        let alone = means.moves() && !means.recompute && movers == 1;
+        let place = |program: &Program| {
+            // What was seen to succeed: a hundredth above, or two where as much of the budget is not live. Values that come
+            // and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths, and what is
+            // wasted has to be moved as well, which is dear where there are no other means.
+            let part = if alone && program.buffers.len() <= MOST_SEARCHED { 8 } else { 100 };
+            self.place_near(program, budget, part, &mut searches)
+        };
+        match schedule::fit(named.scheduler, &task, budget, &context, place) {
+            Ok(fit) => {
+                let time_bound = fit.bound.min(fit.placed.time);
+                Ok(Candidate { time_bound, instead: fit.instead, by: Some(named), ..fit.placed })
             }
-            needed = Some(needed.map_or(placed.needs, |needed: Bytes| needed.min(placed.needs)));
-            let waste = placed.needs.saturating_sub(budget).0.max(target.0 / 500);
-            target = Bytes(moved.peak.0.min(target.0).saturating_sub(waste));
+            Err(missed) => {
+                let why = missed.why.map(|why| format!("`{}` did not do its work: {why}", named.name()));
+                Err(Missed { needed: missed.needed, why })
+            }
         }
-        Err(Missed { needed: needed.unwrap_or(budget), why: None })
     }
 
     /// The task of running the graph in `order`; the same one each time.
@@ -333,27 +241,6 @@ impl<'a> Planner<'a> {
         let task = Arc::new(Task::new(self.graph, order, self.in_place(), replays_random, context));
         tasks.push((order.to_vec(), Arc::clone(&task)));
         task
-    }
-
-    /// The fastest program with first runs in `order` that can be placed within `budget`.
-    fn recompute_in(
-        &self,
-        strategy: &dyn Recompute,
-        order: &[OpId],
-        budget: Bytes,
-    ) -> Result<Candidate, Missed> {
-        let context = self.context(Bytes::ZERO);
-        let task = self.task(order, &context);
-        let mut searches = SEARCHES;
-        // What was seen to succeed: a hundredth above, or two where as much of the budget is not live.
-        let place = |program: &Program| self.place_near(program, budget, 100, &mut searches);
-        match schedule::fit(strategy, &task, budget, &context, place) {
-            Ok(fit) => {
-                let time_bound = fit.bound.min(fit.placed.time);
-                Ok(Candidate { time_bound, instead: fit.instead, ..fit.placed })
-            }
-            Err(infeasible) => Err(Missed { needed: infeasible.needed, why: infeasible.why }),
-        }
     }
 
     /// `program` placed without a search; or with one of the `searches` that are left, where it is above `budget` by no more
@@ -381,7 +268,7 @@ impl<'a> Planner<'a> {
     /// time without them. `None` for a program that can't be spread.
     pub(crate) fn spread(&self, chosen: &Candidate, layout: &Layout) -> Option<(Program, LaneSummary)> {
         let Candidate { program, problem, item_of, placement, .. } = chosen;
-        let (count, device) = (self.goal.lanes, &self.goal.device);
+        let (count, device) = (self.goal.options.lanes, &self.choice.device);
         let added = lanes::added(problem, self.graph, program, item_of, &placement.places);
         let time = |program: &Program| simulate(self.graph, program, None, device).time;
         let free = spread(self.graph, program, &apart(program), &[], count, device)?;
@@ -394,9 +281,9 @@ impl<'a> Planner<'a> {
     /// The least budget that is known to be enough: `low` is not, `high` is what keeping everything needs. Every
     /// budget on the way is put to the test: a strategy's own idea of what it needs leaves out fragmentation, and
     /// what it finds for a larger budget it may miss for what that needs.
-    pub(crate) fn least(&self, means: &[Means], orders: Orders<'_>, low: Bytes, high: Bytes) -> Bytes {
+    pub(crate) fn least(&self, schedulers: &[Named], orders: Orders<'_>, low: Bytes, high: Bytes) -> Bytes {
         let (mut low, mut high, from) = (low, high, low);
-        let enough = |budget: Bytes| self.fit(means, orders, budget).ok().map(|found| found.needs);
+        let enough = |budget: Bytes| self.fit(schedulers, orders, budget).ok().map(|found| found.needs);
         // Low budgets first: they take least time.
         for part in [32, 16, 8, 4, 2] {
             let budget = from + Bytes(high.0.saturating_sub(from.0) / part);

@@ -3,12 +3,13 @@
 use memfit_engine::replay::{
     Base, Event, Outcome, ReplayReport, Trace, replay, replay_guided, replay_planned,
 };
-use memfit_engine::{Dealloc, Fault, Found, Output, Settings, Tried, alloc, evict};
+use memfit_engine::{Dealloc, Fault, Found, Output, Settings, Tried};
 use memfit_formats::simrd::{self, Log, LogEvent};
 use memfit_ir::{Bytes, Effect, Role};
+use memfit_plan::Family;
+use memfit_plan::families::Unknown;
 use memfit_sim::Costs;
 
-use crate::planner::unknown;
 use crate::profile::{self, Saved};
 use crate::{Budget, Device, Failure, Floor, StepPlanner, input};
 
@@ -174,30 +175,27 @@ fn unhindered(recording: &Recording, goal: &ReplayGoal) -> Result<Settings, Fail
 
 /// `addressed`: the recording's sizes are those of real buffers; a log counts bytes only.
 fn settings(goal: &ReplayGoal, budget: Bytes, addressed: bool) -> Result<Settings, Failure> {
-    let known = |what: &str, name: &str, names: Vec<&str>| {
-        if names.contains(&name) {
-            return Ok(());
-        }
-        Err(unknown(what, name, names.into_iter()))
+    let known = |family: &str, name: &str| {
+        Family::called(family).map_or(Ok(()), |family| family.strategy(name).map(|_| ()))
     };
     let mut settings = if goal.as_simulator {
         Settings::simulator(budget, &goal.evictor)
     } else {
         Settings { evictor: goal.evictor.clone(), ..Settings::new(budget) }
     };
-    known("evictor", &goal.evictor, evict::EVICTORS.iter().map(|entry| entry.info.name).collect())?;
+    known("evict", &goal.evictor)?;
     settings.options.seed = goal.seed;
     if !addressed && !goal.as_simulator {
         "ideal".clone_into(&mut settings.allocator);
         settings.align = Bytes(1);
     }
     if let Some(name) = &goal.allocator {
-        known("allocator", name, alloc::ALLOCATORS.iter().map(|entry| entry.info.name).collect())?;
+        known("allocate", name)?;
         settings.allocator.clone_from(name);
     }
     if let Some(name) = &goal.dealloc {
-        known("mode", name, Dealloc::ALL.iter().map(|(_, name)| *name).collect())?;
-        settings.dealloc = Dealloc::by_name(name).unwrap_or_default();
+        let modes = Dealloc::ALL.iter().map(|(_, name)| *name);
+        settings.dealloc = Dealloc::by_name(name).ok_or_else(|| Unknown::new("mode", name, modes))?;
     }
     Ok(settings)
 }

@@ -7,17 +7,19 @@
 //! never dearer than what the portfolio alone finds. What all this may take of memory and time is
 //! [`Settings::allowance`], or an allowance of the planner's own.
 
+use std::sync::LazyLock;
+
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::replay::followed;
 use memfit_engine::stepping::AS_IT_RAN;
 use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried, alloc};
 use memfit_ir::{Bytes, Device, Limits, Nanos, OpId, Program, Step, Tier};
-use memfit_plan::Context;
+use memfit_plan::families::{Named, Unknown, placer};
 use memfit_plan::place::Problem;
-use memfit_plan::schedule::recompute::{self, RECOMPUTES, Recompute};
-use memfit_plan::schedule::{Front, MOVING, Moving, Scheduler, Task, moving};
+use memfit_plan::schedule::{Scheduler, Task};
+use memfit_plan::{Context, Means};
 
-use crate::planner::{find_placer, moving_names, place_with, unknown};
+use crate::planner::place_with;
 use crate::{Failure, input};
 
 impl From<Refusal> for Failure {
@@ -34,9 +36,7 @@ enum Way {
     /// The engine's portfolio alone.
     Portfolio,
     /// One scheduler alone.
-    Scheduler(&'static dyn Recompute),
-    /// One that moves values alone: its family, and which.
-    Moving(&'static str, &'static dyn Scheduler),
+    Scheduler(Named),
 }
 
 impl Way {
@@ -44,27 +44,20 @@ impl Way {
         match self {
             Way::Auto => AUTO.to_owned(),
             Way::Portfolio => PORTFOLIO.to_owned(),
-            Way::Scheduler(scheduler) => format!("recompute:{}", scheduler.info().name),
-            Way::Moving(family, strategy) => format!("{family}:{}", strategy.info().name),
+            Way::Scheduler(named) => named.name(),
         }
     }
 
-    /// The schedulers that it asks, in this order, as long as what was found has a price; where there is host memory if
-    /// `moves` says so, and codecs where `encodes` does.
-    fn schedulers(self, moves: bool, encodes: bool) -> Vec<Way> {
+    /// The schedulers that it asks, in this order, as long as what was found has a price: those that do with `means`.
+    fn schedulers(self, means: Means) -> Vec<Named> {
         match self {
             Way::Portfolio => Vec::new(),
-            Way::Scheduler(_) | Way::Moving(..) => vec![self],
+            Way::Scheduler(named) => vec![named],
             Way::Auto => {
-                let recompute = recompute::by_name("best").map(Way::Scheduler);
-                let may = |family: &&Moving| family.may(moves, encodes);
-                let best = MOVING.iter().filter(may).filter_map(|family| {
-                    let strategy = family.strategies.last()?;
-                    Some((family.recomputes, Way::Moving(family.family, *strategy)))
-                });
-                let (last, first): (Vec<_>, Vec<_>) = best.partition(|&(recomputes, _)| recomputes);
-                let way = |(_, way)| way;
-                first.into_iter().map(way).chain(recompute).chain(last.into_iter().map(way)).collect()
+                let defaults = Named::defaults().filter(|one| one.family.means.are_served_by(means));
+                let mut all: Vec<Named> = defaults.collect();
+                all.sort_by_key(|one| one.turn());
+                all
             }
         }
     }
@@ -75,6 +68,15 @@ pub const AUTO: &str = "auto";
 
 /// The name of the engine's portfolio of virtual runs.
 pub const PORTFOLIO: &str = "evict:planned";
+
+/// See [`StepPlanner::strategies`].
+static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let scheduler = |one: Named| match one.family.means.moves() {
+        true => one.name(),
+        false => one.scheduler.info().name.to_owned(),
+    };
+    [AUTO, PORTFOLIO].map(str::to_owned).into_iter().chain(Named::each().map(scheduler)).collect()
+});
 
 /// See the head of this module.
 pub struct StepPlanner {
@@ -118,12 +120,10 @@ impl StepPlanner {
             AUTO => Way::Auto,
             PORTFOLIO => Way::Portfolio,
             _ => {
-                let moving = moving(name).map(|(family, strategy)| Way::Moving(family.family, strategy));
-                let bare = name.strip_prefix("recompute:").unwrap_or(name);
-                let way = moving.or_else(|| recompute::by_name(bare).map(Way::Scheduler));
-                way.ok_or_else(|| {
-                    unknown("strategy for recorded steps", name, StepPlanner::strategies().into_iter())
-                })?
+                let named = Named::called(name).or_else(|| Named::called(&format!("recompute:{name}")));
+                let known = StepPlanner::strategies();
+                let unknown = || Unknown::new("strategy for recorded steps", name, known);
+                named.map(Way::Scheduler).ok_or_else(unknown)?
             }
         };
         Ok(StepPlanner { way, ..self })
@@ -135,12 +135,10 @@ impl StepPlanner {
         self.way.name()
     }
 
-    /// Names of the strategies that [`StepPlanner::by`] knows.
+    /// Names of the strategies that [`StepPlanner::by`] knows: those that only run ops again stand without their family.
     #[must_use]
     pub fn strategies() -> Vec<&'static str> {
-        let schedulers = RECOMPUTES.iter().map(|strategy| strategy.info().name);
-        let moving = moving_names().iter().map(String::as_str);
-        [AUTO, PORTFOLIO].into_iter().chain(schedulers).chain(moving).collect()
+        NAMES.iter().map(String::as_str).collect()
     }
 
     /// Keeps to `allowance`, whatever the settings say: for planners that plan once.
@@ -199,33 +197,31 @@ impl Planner for StepPlanner {
             }
         }
         let is_dear = |best: &Option<Best>| best.as_ref().is_none_or(|best| best.ns > 0);
-        let moves = settings.tiers[Tier::Host.index()].is_some();
-        let encodes = !settings.codecs.is_empty() && recorded.graph.is_sparse();
-        let ways = self.way.schedulers(moves, encodes);
-        if is_dear(&best) && !ways.is_empty() {
+        let means = Means {
+            recompute: true,
+            offload: settings.tiers[Tier::Host.index()].is_some(),
+            compress: !settings.codecs.is_empty() && recorded.graph.is_sparse(),
+        };
+        let schedulers = self.way.schedulers(means);
+        if is_dear(&best) && !schedulers.is_empty() {
             let device = device(settings)?;
             let stop = || settings.allowance.is_over();
             let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
             let mut task = Task::issued(&recorded.graph, true, &context).holding(recorded.held_to_the_end());
-            for way in ways {
+            for named in schedulers {
                 if !is_dear(&best) {
                     break;
                 }
-                let found = match way {
-                    Way::Moving(_, strategy) => {
-                        by_moving(strategy, &task, recorded, settings, &context, best.as_ref())?
-                    }
-                    Way::Scheduler(scheduler) => {
-                        // A schedule's runs alone: without its copies it may be no schedule that fits, and is none the
-                        // search keeps.
-                        let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
-                        task = task.with_starts(start.into_iter().collect());
-                        by_scheduler(scheduler, &task, recorded, settings, &context, best.as_ref())?
-                    }
-                    Way::Auto | Way::Portfolio => None,
-                };
+                if !named.family.means.moves() {
+                    // A schedule's runs alone: without its copies it may be no schedule that fits, and is none the
+                    // search keeps.
+                    let start = best.as_ref().map(|best| runs(&best.recorded.program).collect());
+                    task = task.with_starts(start.into_iter().collect());
+                }
+                let found =
+                    by_scheduler(named.scheduler, &task, recorded, settings, &context, best.as_ref())?;
                 let recompute_ns = found.as_ref().map(|found| found.ns);
-                tried.push(Tried { name: way.name(), recompute_ns });
+                tried.push(Tried { name: named.name(), recompute_ns });
                 best = found.or(best);
             }
         }
@@ -282,14 +278,14 @@ fn placed(
     let limits = Limits::arena(Bytes::MAX, settings.align);
     let (problem, item_of) = Problem::of(&recorded.graph, program, &limits);
     let device = device(settings)?;
-    let placer = find_placer("dive").map_err(|failure| bad(&failure))?;
+    let placer = placer("dive").map_err(|unknown| bad(&unknown.into()))?;
     let placement = place_with(placer, &problem, &Context::new(&device)).map_err(|failure| bad(&failure))?;
     Ok((Problem::layout(&placement.places, &item_of), placement.height))
 }
 
 /// The cheapest that `scheduler` finds and that the engine can follow, if it's cheaper than `best`.
 fn by_scheduler(
-    scheduler: &dyn Recompute,
+    scheduler: &dyn Scheduler,
     task: &Task<'_>,
     recorded: &Recorded,
     settings: &Settings,
@@ -301,16 +297,20 @@ fn by_scheduler(
     let mut tries = 0;
     for _ in 0..ROUNDS {
         let Ok(front) = scheduler.plan(task, target, context) else { break };
-        let Front { points, .. } = front;
-        let Some(lowest) = points.last().map(|point| point.cost.peak) else { break };
-        for point in &points {
-            if point.cost.time.0.saturating_sub(task.base_time().0) >= least || tries >= TRIES {
+        let Some(lowest) = front.points.last().map(|point| point.cost.peak) else { break };
+        for point in &front.points {
+            // What is waited for is known when it has been followed.
+            let is_dear =
+                point.moved.is_none() && point.cost.time.0.saturating_sub(task.base_time().0) >= least;
+            if is_dear || tries >= TRIES {
                 return Ok(None);
             }
-            let Some(program) = point.schedule.program(task) else { continue };
+            let Some(program) = point.program(task) else { continue };
             tries += 1;
             match tried_out(&program, recorded, settings, least)? {
                 Some((recorded, ns)) if ns < least => return Ok(Some(Best { recorded, ns })),
+                // With more moved it is no cheaper.
+                Some(_) if point.moved.is_some() => return Ok(None),
                 _ if (context.stop)() => return Ok(None),
                 _ => {}
             }
@@ -318,28 +318,6 @@ fn by_scheduler(
         target = Bytes(lowest.0.min(target.0 - target.0 / 50));
         if target < task.floor().0 {
             break;
-        }
-    }
-    Ok(None)
-}
-
-/// What `strategy` finds and the engine can follow, if it's cheaper than `best`.
-fn by_moving(
-    strategy: &dyn Scheduler,
-    task: &Task<'_>,
-    recorded: &Recorded,
-    settings: &Settings,
-    context: &Context<'_>,
-    best: Option<&Best>,
-) -> Result<Option<Best>, Fault> {
-    let least = best.map_or(u64::MAX, |best| best.ns);
-    let mut target = settings.budget;
-    for _ in 0..ROUNDS {
-        let Ok(moved) = strategy.plan(task, target, context) else { break };
-        match tried_out(&moved.program, recorded, settings, least)? {
-            Some((recorded, ns)) => return Ok((ns < least).then_some(Best { recorded, ns })),
-            None if (context.stop)() => break,
-            None => target = Bytes(moved.peak.0.min(target.0 - target.0 / 50)),
         }
     }
     Ok(None)

@@ -1,12 +1,11 @@
 //! Many plans for one graph: every strategy at one budget, or one goal at many budgets.
 
 use memfit_ir::Graph;
-use memfit_plan::order::ORDERS;
-use memfit_plan::place::PLACERS;
-use memfit_plan::schedule::recompute::RECOMPUTES;
+use memfit_plan::families::find;
+use memfit_plan::{FAMILIES, Means};
 
-use crate::planner::moving_names;
-use crate::{Budget, Failure, Goal, Recomputing, Summary, Tools, plan};
+use crate::choice::Choice;
+use crate::{Budget, Failure, Goal, Options, Summary, Tools, plan};
 
 /// What came of one goal.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,26 +19,29 @@ pub struct Outcome {
 }
 
 /// Every strategy of every family at the goal's budget. A strategy of one family stands with the defaults of the
-/// others; orders and placers are shown without recomputation.
+/// others; orders and placers are shown without schedulers.
 ///
 /// # Errors
 ///
-/// [`Failure::Bug`]; what doesn't fit is a row.
+/// [`Failure::Bug`], [`Failure::Usage`] for unknown names; what doesn't fit is a row.
 pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
-    let keep_all = Goal { recompute: Recomputing::Never, moving: Vec::new(), ..goal.clone() };
+    Choice::of(goal)?;
+    let is_scheduler = |name: &String| find(name).is_ok_and(|(family, _)| family.means != Means::NONE);
+    let others: Vec<String> =
+        goal.options.strategies.iter().filter(|name| !is_scheduler(name)).cloned().collect();
+    let planned = FAMILIES.iter().filter(|family| !family.online);
+    // On several lanes nothing is moved.
+    let mut families: Vec<_> =
+        planned.filter(|family| goal.options.lanes <= 1 || !family.means.moves()).collect();
+    families.sort_by_key(|family| family.means != Means::NONE);
     let mut goals: Vec<(String, Goal)> = Vec::new();
-    for name in ORDERS.iter().map(|order| order.info().name) {
-        goals.push((format!("order:{name}"), Goal { order: name.to_owned(), ..keep_all.clone() }));
-    }
-    for name in PLACERS.iter().map(|placer| placer.info().name) {
-        goals.push((format!("place:{name}"), Goal { placer: name.to_owned(), ..keep_all.clone() }));
-    }
-    for name in RECOMPUTES.iter().map(|strategy| strategy.info().name) {
-        let recompute = Recomputing::By(name.to_owned());
-        goals.push((format!("recompute:{name}"), Goal { recompute, moving: Vec::new(), ..goal.clone() }));
-    }
-    for name in moving_names().iter().filter(|_| goal.lanes <= 1) {
-        goals.push((name.clone(), Goal { moving: vec![name.clone()], ..keep_all.clone() }));
+    for family in families {
+        let options = Options { strategies: others.clone(), means: family.means, ..goal.options.clone() };
+        for info in family.infos() {
+            let name = format!("{}:{}", family.name, info.name);
+            let alone = Goal { options: options.clone(), ..goal.clone() }.with_strategy(&name);
+            goals.push((name, alone));
+        }
     }
     outcomes(graph, goals, tools)
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use memfit::{
-    Budget, Bytes, Failure, Goal, Graph, Infeasible, Nanos, PlaceGoal, Planned, Recomputing, ReplayGoal,
+    Budget, Bytes, Failure, Goal, Graph, Infeasible, Nanos, Options, PlaceGoal, Planned, ReplayGoal,
     StepPlanner, Tools, compare, input, place, plan, recording, replay_recording,
 };
 
@@ -17,6 +17,10 @@ fn read(bytes: &[u8]) -> Graph {
 
 fn goal(budget: &str) -> Goal {
     Goal::new(input::device("A100-80").unwrap(), budget.parse().unwrap())
+}
+
+fn with(options: Options, budget: &str) -> Goal {
+    Goal { options, ..goal(budget) }
 }
 
 fn made(graph: &Graph, goal: &Goal) -> Planned {
@@ -34,7 +38,7 @@ fn infeasible(graph: &Graph, goal: &Goal) -> Infeasible {
 fn strategies_of_segments_fit_a_step_that_updates_its_parameters() {
     let graph = read(&corpus("resnet50-train-b32"));
     for name in ["chen-sqrt", "chen-greedy", "kusumoto", "chain", "sublinear"] {
-        let goal = goal("floor+50%").with_strategy(&format!("recompute:{name}")).unwrap();
+        let goal = goal("floor+50%").with_strategy(&format!("recompute:{name}"));
         let summary = made(&graph, &goal).summary;
         assert!(summary.peak <= summary.budget && summary.recompute > Nanos::ZERO, "{name}: {summary:?}");
         assert!(summary.strategy.contains(name) && summary.instead.is_none(), "{name}: {summary:?}");
@@ -42,19 +46,19 @@ fn strategies_of_segments_fit_a_step_that_updates_its_parameters() {
         assert!(summary.overhead() < 0.40, "{name}: {}", summary.overhead());
     }
     // All segments together hold about what the square root of their number does.
-    let sqrt = goal("1.3GiB").with_strategy("recompute:chen-sqrt").unwrap();
+    let sqrt = goal("1.3GiB").with_strategy("recompute:chen-sqrt");
     assert!(made(&graph, &sqrt).summary.overhead() < 0.35);
 }
 
 #[test]
 fn a_strategy_that_leaves_its_work_to_another_says_so() {
     let graph = read(&corpus("vgg16-train-b256"));
-    let summary = made(&graph, &goal("floor+50%").with_strategy("recompute:checkmate").unwrap()).summary;
+    let summary = made(&graph, &goal("floor+50%").with_strategy("recompute:checkmate")).summary;
     let instead = summary.instead.as_ref().unwrap();
     assert_eq!((&*instead.strategy, &*instead.used), ("recompute:checkmate", "recompute:best"));
     assert!(!instead.why.is_empty());
     assert!(summary.strategy.contains("recompute:best") && !summary.strategy.contains("checkmate"));
-    let why = infeasible(&graph, &goal("floor+50%").with_strategy("recompute:checkmate-lp").unwrap()).why;
+    let why = infeasible(&graph, &goal("floor+50%").with_strategy("recompute:checkmate-lp")).why;
     assert!(why.is_some_and(|why| why.starts_with("`recompute:checkmate-lp` did not do its work: ")));
 }
 
@@ -83,7 +87,7 @@ fn every_time_is_the_clocks() {
     // The last is longer than any op can be, and counts as what the clock makes of it, everywhere.
     for long in [1, 1_000, 10_000_000_000_000, 10_000_000_000_000_000] {
         let graph = chain(40, 1_000, long);
-        let planned = made(&graph, &goal("40%").with_strategy("recompute:chen-greedy").unwrap());
+        let planned = made(&graph, &goal("40%").with_strategy("recompute:chen-greedy"));
         let summary = &planned.summary;
         assert!(summary.recompute > Nanos::ZERO);
         assert_eq!(summary.time, planned.timeline.time);
@@ -96,7 +100,7 @@ fn every_time_is_the_clocks() {
 fn the_least_budget_that_is_named_is_enough_and_nearly_the_least() {
     for (graph, budget) in [(chain(60, 1_000, 1_000), "floor+1%"), (read(&corpus("unet-train-b16")), "floor")]
     {
-        let quick = |budget: &str| goal(budget).with_strategy("recompute:chen-greedy").unwrap();
+        let quick = |budget: &str| goal(budget).with_strategy("recompute:chen-greedy");
         let why = infeasible(&graph, &quick(budget));
         assert!(why.needed > why.budget);
         let with = |bytes: u64| plan(&graph, &quick(&bytes.to_string()), &Tools::none());
@@ -122,12 +126,12 @@ fn budget_and_need_are_told_apart() {
 fn what_the_time_was_not_enough_for_is_no_refusal() {
     let graph = read(&corpus("resnet50-train-b32"));
     let over = Tools { stop: &|| true, until: Some(0.0), ..Tools::none() };
-    let limited = Goal { effort: u32::MAX, ..goal("floor+5%") };
+    let limited = with(Options { effort: u32::MAX, ..Options::default() }, "floor+5%");
     let failure = plan(&graph, &limited, &over).unwrap_err();
     assert!(matches!(&failure, Failure::Timeout(Some(so_far)) if so_far.needed > so_far.budget), "{failure}");
     assert_eq!(failure.exit_code(), 5);
     // A proof needs no time.
-    let below = Goal { effort: u32::MAX, ..goal("300MiB") };
+    let below = with(Options { effort: u32::MAX, ..Options::default() }, "300MiB");
     assert!(matches!(plan(&graph, &below, &over), Err(Failure::Infeasible(why)) if why.proved));
     let rows = compare(&graph, &limited, &over).unwrap();
     assert!(rows.iter().all(|row| row.result == Err(Failure::Timeout(None))));
@@ -140,7 +144,8 @@ fn each_row_has_its_share_of_the_time() {
     let ticks = std::sync::atomic::AtomicU32::new(0);
     let now = || f64::from(ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     let tools = Tools { now: &now, stop: &|| false, until: Some(1e4), ..Tools::none() };
-    let rows = compare(&graph, &Goal { effort: u32::MAX, ..goal("60%") }, &tools).unwrap();
+    let rows =
+        compare(&graph, &with(Options { effort: u32::MAX, ..Options::default() }, "60%"), &tools).unwrap();
     assert!(rows.iter().all(|row| row.result != Err(Failure::Timeout(None))));
 }
 
@@ -199,8 +204,9 @@ fn a_graph_says_whether_masks_can_be_drawn_again() {
     let planned = made(&replays, &tight);
     assert!(planned.limits.replays_random && planned.summary.recompute > Nanos::ZERO);
     assert!(!infeasible(&not, &tight).proved);
-    assert!(made(&not, &Goal { replays_random: Some(true), ..tight.clone() }).limits.replays_random);
-    infeasible(&replays, &Goal { replays_random: Some(false), ..tight });
+    let may = |replays_random| with(Options { replays_random, ..Options::default() }, "60%");
+    assert!(made(&not, &may(Some(true))).limits.replays_random);
+    infeasible(&replays, &may(Some(false)));
     let written = memfit::formats::graph_json::write(&replays);
     assert!(read(&written).replays_random());
     assert!(read(&corpus("bert-base-train-b16-s512")).replays_random());
@@ -209,9 +215,9 @@ fn a_graph_says_whether_masks_can_be_drawn_again() {
 #[test]
 fn several_lanes_and_recomputation_by_name_exclude_each_other() {
     let graph = chain(8, 1_000, 1_000);
-    let lanes = Goal { lanes: 2, ..goal("100%") };
+    let lanes = with(Options { lanes: 2, ..Options::default() }, "100%");
     made(&graph, &lanes);
-    let named = Goal { recompute: Recomputing::By("best".into()), ..lanes };
+    let named = lanes.with_strategy("recompute:best");
     assert_eq!(plan(&graph, &named, &Tools::none()).unwrap_err().exit_code(), 2);
 }
 
@@ -223,7 +229,7 @@ fn buffers_without_bytes_go_over_lanes() {
     for pair in ["must", "may"] {
         let graph = read(text.replace("MUST", pair).as_bytes());
         for lanes in 1..4 {
-            let goal = Goal { lanes, ..goal("100%") };
+            let goal = with(Options { lanes, ..Options::default() }, "100%");
             let summary = made(&graph, &goal).summary;
             assert!(summary.time >= summary.base_time);
         }
@@ -242,14 +248,18 @@ fn lanes_that_nothing_runs_on_take_no_memory() {
     let many = plan.replacen("\"lanes\": 1", "\"lanes\": 65535", 1);
     assert!(memfit::check(many.as_bytes(), &graph, None).is_ok());
     // Steps on lanes that are out of all bounds are refused.
-    let spread = file(&Goal { lanes: 2, ..goal("100%") }).replacen("\"lanes\": 2", "\"lanes\": 65535", 1);
+    let spread = file(&with(Options { lanes: 2, ..Options::default() }, "100%")).replacen(
+        "\"lanes\": 2",
+        "\"lanes\": 65535",
+        1,
+    );
     assert!(memfit::check(spread.as_bytes(), &graph, None).is_ok());
 }
 
 #[test]
 fn a_plan_for_live_bytes_checks_as_it_was_written() {
     let graph = read(&corpus("vgg16-train-b256"));
-    let live = Goal { placer: "refcount".into(), live: true, ..goal("100%") };
+    let live = goal("100%").with_strategy("place:refcount").with_strategy("budget:live");
     let planned = made(&graph, &live);
     assert!(
         planned.summary.live_peak <= planned.summary.budget && planned.summary.peak > planned.summary.budget
@@ -293,7 +303,7 @@ fn alignments_beyond_all_memory_are_refused() {
 #[test]
 fn what_is_proved_is_said_of_the_means_at_hand() {
     let graph = read(&corpus("resnet50-train-b32"));
-    let why = infeasible(&graph, &goal("300MiB").with_strategy("recompute:chen-greedy").unwrap());
+    let why = infeasible(&graph, &goal("300MiB").with_strategy("recompute:chen-greedy"));
     let hint = Failure::Infeasible(Box::new(why)).hint().unwrap();
     assert!(hint.contains("no plan that keeps parameters and state on the device fits below"), "{hint}");
     assert_eq!(goal("60%").budget, Budget::OfPeak(0.6));

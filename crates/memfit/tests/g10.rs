@@ -4,7 +4,7 @@
 //! traces are not beside the checkout.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
-use memfit::{Budget, Bytes, Goal, Nanos, Tools, input, plan};
+use memfit::{Budget, Bytes, Goal, Means, Nanos, Options, Tools, input, plan};
 
 /// A trace, the sum of its kernels, and how close to that G10 came.
 const TRACES: [(&str, u64, f64); 2] =
@@ -21,10 +21,11 @@ fn steps_are_as_fast_as_those_of_g10() {
         let graph = input::graph(&bytes, &input::Options::default()).unwrap();
         let speed = |strategy: &str| {
             let budget: Budget = "40GiB".parse().unwrap();
-            let goal = Goal::new(input::device("g10-a100").unwrap(), budget);
-            let goal = goal.with_strategy(strategy).unwrap().without_recomputation();
             let host = Bytes(128_000_000_000);
-            let planned = plan(&graph, &goal.with_host_memory(host), &Tools::none()).unwrap();
+            let means = Means { recompute: false, ..Means::ALL };
+            let options = Options { means, host_budget: Some(host), ..Options::default() };
+            let goal = Goal { options, ..Goal::new(input::device("g10-a100").unwrap(), budget) };
+            let planned = plan(&graph, &goal.with_strategy(strategy), &Tools::none()).unwrap();
             let summary = planned.summary;
             assert_eq!((summary.base_time, summary.recompute), (Nanos(ideal), Nanos::ZERO), "{name}");
             assert!(summary.peak <= Bytes(40 << 30) && summary.host_peak <= host, "{name}: {summary:?}");

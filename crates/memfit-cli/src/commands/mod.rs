@@ -15,7 +15,7 @@ mod strategies;
 mod sweep;
 
 pub(crate) use export::Form;
-use memfit::{Budget, Goal, LaneRule};
+use memfit::{Budget, Goal, Options};
 #[cfg(feature = "run")]
 pub(crate) use run::RunArgs;
 
@@ -49,38 +49,6 @@ const DEVICE: &str = "A100-80";
 
 /// The goal that the options state.
 fn goal(means: &MeansArgs, budget: Budget, seed: u64, output: &Output) -> Result<Goal, Error> {
-    let mut goal = Goal::new(files::device(means.device.as_deref().unwrap_or(DEVICE))?, budget);
-    for strategy in &means.strategy {
-        goal = goal.with_strategy(strategy)?;
-    }
-    goal.order = means.order.clone().unwrap_or(goal.order);
-    goal.placer = means.placer.clone().unwrap_or(goal.placer);
-    if means.no_recompute {
-        goal = goal.without_recomputation();
-    }
-    if let Some(bytes) = means.host_budget {
-        goal = goal.with_host_memory(bytes);
-    }
-    if let Some(bytes) = means.disk_budget {
-        goal = goal.with_disk(bytes)?;
-    }
-    if means.no_offload {
-        goal = goal.with_host_memory(memfit::ir::Bytes::ZERO);
-    }
-    goal.replays_random = match (means.replay_random, means.no_replay_random) {
-        (true, _) => Some(true),
-        (false, true) => Some(false),
-        (false, false) => None,
-    };
-    goal.lanes = means.lanes;
-    goal.lane_rule = match (means.allow_serialize, means.colour_lanes) {
-        (true, _) => LaneRule::AllowSerialize,
-        (false, true) => LaneRule::Colours,
-        (false, false) => LaneRule::Reachable,
-    };
-    goal.in_place = !means.no_in_place;
-    goal.co_share = !means.no_co_share;
-    goal.seed = seed;
-    goal.effort = output.effort();
-    Ok(goal)
+    let device = files::device(means.device.as_deref().unwrap_or(DEVICE))?;
+    Ok(Goal { budget, device, options: Options { seed, effort: output.effort(), ..means.options() } })
 }

@@ -1,7 +1,7 @@
 //! `memfit strategies`: what memfit can do, and where each idea comes from.
 
 use memfit::formats::device_toml;
-use memfit::objects;
+use memfit::{FAMILIES, objects};
 
 use crate::error::Error;
 use crate::output::{Output, table};
@@ -11,14 +11,16 @@ pub(super) fn run(output: &Output) -> Result<(), Error> {
         return output.object(&objects::strategies());
     }
     let mut text = String::new();
-    for (family, infos) in objects::families() {
-        let rows = infos.iter().map(|info| {
+    for family in FAMILIES {
+        let rows = family.infos().into_iter().map(|info| {
+            let default = if info.name == family.default { " (default)" } else { "" };
             vec![
-                format!("{family}:{}", info.name),
+                format!("{}:{}{default}", family.name, info.name),
                 info.summary.to_owned(),
                 format!("{} ({})", info.source, info.year),
             ]
         });
+        text += &format!("{}: {}\n", family.name, family.summary);
         text += &table(&["strategy", "what it does", "source"], &[1, 2], rows.collect());
         text.push('\n');
     }

@@ -39,7 +39,7 @@ pub struct Entry {
     pub make: fn(capacity: Bytes, align: Bytes) -> Box<dyn Allocator>,
 }
 
-/// Every allocator, the default first.
+/// Every allocator. This order is the order of the manual.
 pub const ALLOCATORS: &[Entry] = &[
     Entry { info: best_fit::INFO, make: best_fit::make },
     Entry { info: bfc::INFO, make: bfc::make },

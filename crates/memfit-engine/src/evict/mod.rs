@@ -88,7 +88,7 @@ pub struct Entry {
     pub make: fn(&Options) -> Box<dyn Evictor>,
 }
 
-/// Every policy, the default first.
+/// Every policy. This order is the order of the manual.
 pub const EVICTORS: &[Entry] = &[
     Entry { info: best::INFO, make: best::make },
     Entry { info: dtr::INFO, make: dtr::make },

@@ -63,7 +63,7 @@ impl Known {
     }
 }
 
-/// Every order, cheapest first; the last one is the default. This order is the order of the manual.
+/// Every order, cheapest first. This order is the order of the manual.
 pub const ORDERS: &[&dyn Order] = &[
     &given::Given,
     &bfs::Bfs,

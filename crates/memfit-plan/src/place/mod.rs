@@ -102,7 +102,7 @@ pub enum Unplaced {
     },
 }
 
-/// Every placer, cheapest first; the last one is the default. This order is the order of the manual.
+/// Every placer, cheapest first. This order is the order of the manual.
 pub const PLACERS: &[&dyn Placer] = &[
     &Naive,
     &RefCount::DEFAULT,

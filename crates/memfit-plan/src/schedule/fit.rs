@@ -2,8 +2,7 @@
 
 use memfit_ir::{Bytes, Nanos, Program};
 
-use super::recompute::Recompute;
-use super::{Cost, Infeasible, Instead, Task};
+use super::{Cost, Infeasible, Instead, Scheduler, Task};
 use crate::Context;
 
 /// A program within a budget, and what the caller's placer made of it.
@@ -25,6 +24,9 @@ pub struct Rewritten<P> {
     pub placed: P,
 }
 
+/// A strategy that moves values is asked for less by at least one in so many bytes.
+const LEAST_STEP: u64 = 500;
+
 /// The fastest program that `strategy` finds whose placement stays within `budget`.
 ///
 /// `place` returns the height of a layout of the program and whatever the caller wants back. Schedules are
@@ -37,7 +39,7 @@ pub struct Rewritten<P> {
 ///
 /// [`Infeasible`] if nothing is found.
 pub fn fit<P>(
-    strategy: &dyn Recompute,
+    strategy: &dyn Scheduler,
     task: &Task<'_>,
     budget: Bytes,
     context: &Context<'_>,
@@ -54,9 +56,11 @@ pub fn fit<P>(
         };
         let bound = *bound.get_or_insert(front.bound);
         let mut least_waste = Bytes::MAX;
-        let Some(last) = front.points.last().map(|point| point.cost.peak) else { break };
+        let Some(last) = front.points.last() else { break };
+        // Where values are moved, a search with a clock in it is not worth a few bytes.
+        let (last, step) = (last.cost.peak, if last.moved.is_some() { target.0 / LEAST_STEP } else { 1 });
         for (at, point) in front.points.iter().enumerate() {
-            let Some(program) = point.schedule.program(task) else { continue };
+            let Some(program) = point.program(task) else { continue };
             let Some((height, placed)) = place(&program) else { continue };
             if height <= budget {
                 let again = Nanos(point.cost.time.0.saturating_sub(task.base_time().0));
@@ -68,7 +72,7 @@ pub fn fit<P>(
             least_waste = least_waste.min(height.saturating_sub(budget));
         }
         // Strategies with one schedule for each budget: ask for less.
-        target = Bytes(last.0.saturating_sub(least_waste.0.max(1)));
+        target = Bytes(last.0.saturating_sub(least_waste.0.max(step)));
         if target < task.floor().0 {
             break;
         }

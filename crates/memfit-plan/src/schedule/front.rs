@@ -1,6 +1,6 @@
 //! Schedules of which none is both slower and larger than another, and what is said where there is none.
 
-use memfit_ir::{Bytes, Nanos, OpId};
+use memfit_ir::{Bytes, Nanos, OpId, Program};
 
 use super::{Cost, RunList, Task};
 
@@ -9,8 +9,18 @@ use super::{Cost, RunList, Task};
 pub struct Point {
     /// What it takes.
     pub cost: Cost,
-    /// The schedule.
+    /// What runs when.
     pub schedule: RunList,
+    /// The program, where values are also away between their uses, which `schedule` does not say.
+    pub moved: Option<Program>,
+}
+
+impl Point {
+    /// The program. `None` if this is no schedule of `task`.
+    #[must_use]
+    pub fn program(&self, task: &Task<'_>) -> Option<Program> {
+        self.moved.clone().or_else(|| self.schedule.program(task))
+    }
 }
 
 /// Schedules of which none is both slower and larger than another.
@@ -63,6 +73,12 @@ impl Front {
         }
         let beaten = self.points[at..].iter().take_while(|other| other.cost.peak >= peak).count();
         self.points.splice(at..at + beaten, [point]);
+    }
+
+    /// Time of the fastest.
+    #[must_use]
+    pub fn time(&self) -> Option<Nanos> {
+        self.points.first().map(|point| point.cost.time)
     }
 
     /// The fastest within `budget`.

@@ -1,9 +1,9 @@
 //! Schedules: what runs when, and what it takes.
 //!
 //! A [`Task`] is a graph with a fixed order of first runs; a [`RunList`] says which of its nodes run when, and becomes
-//! the actions of a [`memfit_ir::Schedule`], which has the one way to a program. The strategies of [`recompute`] each
-//! make a [`Front`] of run lists; [`fit()`] takes from it the fastest that can also be *placed* within the budget, and
-//! returns its program.
+//! the actions of a [`memfit_ir::Schedule`], which has the one way to a program. Every strategy is a [`Scheduler`] and
+//! makes a [`Front`] of such lists, with values that are away beside them; [`fit()`] takes from it the fastest that can
+//! also be *placed* within the budget, and returns its program.
 
 pub mod compress;
 mod editor;
@@ -26,52 +26,27 @@ mod transfers;
 
 pub use fit::{Rewritten, fit};
 pub use front::{Front, Infeasible, Instead, Point};
-pub use moved::{Moved, Scheduler};
+use moved::Moved;
 pub use run_list::{Cost, RunList};
 pub use task::{Task, early};
 
-/// A family of strategies that move values.
-pub struct Moving {
-    /// What stands before `:` in the names that people use.
-    pub family: &'static str,
-    /// Whether its strategies may also run ops again.
-    pub recomputes: bool,
-    /// Whether its strategies need to know which values are sparse, not where else there is memory.
-    pub encodes: bool,
-    /// The last one is the default.
-    pub strategies: &'static [&'static dyn Scheduler],
-}
+use memfit_ir::Bytes;
 
-impl Moving {
-    /// Whether its strategies have anything to do where values may be moved, or encoded, or both.
-    #[must_use]
-    pub fn may(&self, moves: bool, encodes: bool) -> bool {
-        match (self.encodes, self.recomputes) {
-            (true, _) => encodes,
-            (false, true) => moves || encodes,
-            (false, false) => moves,
-        }
-    }
+use crate::{Context, Info};
 
-    /// The name of its default, as people use it.
-    #[must_use]
-    pub fn default_name(&self) -> Option<String> {
-        Some(format!("{}:{}", self.family, self.strategies.last()?.info().name))
-    }
-}
+/// Finds ways to run a step that does not fit as it is: ops run again, values wait elsewhere or encoded.
+pub trait Scheduler: Sync {
+    /// What people are told about this strategy.
+    fn info(&self) -> Info;
 
-/// Every family that moves values, in the order of the manual.
-pub const MOVING: &[Moving] = &[
-    Moving { family: "offload", recomputes: false, encodes: false, strategies: offload::OFFLOADS },
-    Moving { family: "compress", recomputes: false, encodes: true, strategies: compress::COMPRESSES },
-    Moving { family: "hybrid", recomputes: true, encodes: false, strategies: hybrid::HYBRIDS },
-];
-
-/// The strategy that people call `family:name`, with its family.
-#[must_use]
-pub fn moving(name: &str) -> Option<(&'static Moving, &'static dyn Scheduler)> {
-    let (family, bare) = name.split_once(':')?;
-    let family = MOVING.iter().find(|moving| moving.family == family)?;
-    let strategy = family.strategies.iter().find(|strategy| strategy.info().name == bare)?;
-    Some((family, *strategy))
+    /// Schedules whose live peak is at most `budget` and whose copies fit the memories of the context's device: at
+    /// least one.
+    ///
+    /// Where nothing is moved, what comes back for a larger budget is never slower than what comes back for a smaller
+    /// one, unless the file of the strategy says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Infeasible`] if this strategy finds none: also where it needs what the device or the graph hasn't got.
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible>;
 }

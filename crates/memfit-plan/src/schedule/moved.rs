@@ -1,30 +1,41 @@
-//! Schedulers whose steps move values, and what they return.
+//! A step in which values wait elsewhere, as a schedule of a front.
 
 use memfit_ir::{Bytes, Nanos, Program};
 
-use super::{Infeasible, Task};
-use crate::{Context, Info};
+use super::{Cost, Front, Point, RunList, Task};
 
 /// A step in which values wait elsewhere between their uses; ops may also run again.
 #[derive(Clone, Debug)]
-pub struct Moved {
+pub(super) struct Moved {
     /// What runs, is stored and is loaded.
-    pub program: Program,
+    pub(super) program: Program,
     /// Largest sum of live bytes, each buffer rounded up to the alignment.
-    pub peak: Bytes,
+    pub(super) peak: Bytes,
     /// What the clock says, with what is waited for.
-    pub time: Nanos,
+    pub(super) time: Nanos,
 }
 
-/// Finds a step that fits, by moving values between memories and whatever else its family allows.
-pub trait Scheduler: Sync {
-    /// What people are told about this strategy.
-    fn info(&self) -> Info;
+impl Moved {
+    /// This step, in which `runs` run, as a point of a front.
+    pub(super) fn point(self, runs: &RunList) -> Point {
+        let Moved { program, peak, time } = self;
+        Point { cost: Cost { peak, time }, schedule: runs.clone(), moved: Some(program) }
+    }
 
-    /// A step whose live peak is at most `budget`, and whose copies fit the host memory of the context's device.
-    ///
-    /// # Errors
-    ///
-    /// [`Infeasible`] if this strategy finds none: also where the device has no link to host memory.
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible>;
+    /// The front of this step alone, in which `runs` run.
+    pub(super) fn front(self, task: &Task<'_>, runs: &RunList) -> Front {
+        Front::of_points(task, [self.point(runs)])
+    }
+}
+
+impl Front {
+    /// The front of `points`, of whose bound nothing is known but that all ops run.
+    pub(super) fn of_points(task: &Task<'_>, points: impl IntoIterator<Item = Point>) -> Front {
+        let mut front = Front::default();
+        points.into_iter().for_each(|point| front.add(point));
+        let fastest = front.points.first().map_or(Nanos(u64::MAX), |point| point.cost.time);
+        front.bound = task.base_time().min(fastest);
+        front.proved = front.bound == fastest;
+        front
+    }
 }

@@ -2,7 +2,7 @@
 //! in which form.
 //!
 //! The clock of the [`editor`](super::editor) says what each change takes; the program that comes out is timed by the simulator,
-//! and counts only if that is faster. Work is counted, never timed.
+//! and counts only if that is faster, or smaller. Work is counted, never timed.
 
 use memfit_ir::{Bytes, Codec, Device, Form, Tier};
 
@@ -11,7 +11,7 @@ use super::moves::Choices;
 use super::search::{Effort, MILD, Search, WARM, usual_changes};
 use super::task::signed;
 use super::transfers::{Leave, timed};
-use super::{Moved, RunList, Task};
+use super::{Front, Moved, RunList, Task};
 use crate::Context;
 
 /// The part of the usual changes that each round tries.
@@ -30,40 +30,49 @@ pub(super) fn forms(device: &Device) -> Vec<Form> {
     forms
 }
 
-/// What is faster than `best`, which `runs` with the values of `away` away is about, and within `budget`; `best` if nothing was
-/// found.
+/// Parts of what lies between floor and budget by which the last round stays below the budget, in case that what uses all of
+/// it can't be placed.
+const SPARE: u64 = 32;
+
+/// `best`, which `runs` with the values of `away` away is about, and what is faster and within `budget`.
 pub(super) fn refine(
     task: &Task<'_>,
     (runs, away): (&RunList, &[Away]),
     choices: &Choices,
     (best, budget): (Moved, Bytes),
     context: &Context<'_>,
-) -> Moved {
-    let limit = signed(budget) - task.constant;
-    let (mut best, mut from) = (best, (runs.clone(), away.to_vec()));
+) -> Front {
+    let less = Bytes(budget.0 - budget.0.saturating_sub(task.floor().0.0) / SPARE);
+    let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec()));
+    let mut points = vec![best.point(runs)];
     let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
-    for (round, heat) in [(0, MILD), (1, WARM)] {
-        if best.time <= task.base_time() || (context.stop)() {
+    for (round, (heat, budget)) in (0u64..).zip([(MILD, budget), (WARM, budget), (WARM, less)]) {
+        if points.iter().any(|point| point.cost.peak <= budget && point.cost.time <= task.base_time())
+            || (context.stop)()
+        {
             break;
         }
         let search = |(runs, away): &(RunList, Vec<Away>)| {
             let choices = (choices.clone(), context.seed.wrapping_add(round));
-            Search::with_away(task, runs, limit, (away, context.device), choices)
+            Search::with_away(task, runs, signed(budget) - task.constant, (away, context.device), choices)
         };
+        let within = points.iter().filter(|point| point.cost.peak <= budget);
+        let least = within.map(|point| point.cost.time.0).min().unwrap_or(u64::MAX);
         let Some(mut here) = search(&from) else { break };
         let mut found: Option<(RunList, Vec<Away>)> = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        here.anneal(effort, best.time.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
+        here.anneal(effort, least, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
         let Some(found) = found else { continue };
         let Some(mut here) = search(&found) else { break };
         here.prune(context.stop);
         here.prune_away(context.stop);
         let (runs, leaves): (RunList, Vec<Leave>) = here.editor.schedule();
-        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device)
-            && moved.time < best.time
-        {
-            (best, from) = (moved, (runs, here.editor.all_away()));
+        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device) {
+            if moved.time < fastest {
+                (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away()));
+            }
+            points.push(moved.point(&runs));
         }
     }
-    best
+    Front::of_points(task, points)
 }

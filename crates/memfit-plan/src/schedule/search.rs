@@ -300,7 +300,8 @@ mod tests {
 
     use super::*;
     use crate::Context;
-    use crate::schedule::recompute::{Best, Recompute};
+    use crate::schedule::Scheduler;
+    use crate::schedule::recompute::Best;
 
     fn wide() -> Graph {
         layered(Layered { ops: 1000, edges: 5875, layers: 60, skips: 14, unit: 16, sparse: 0 }, 1)

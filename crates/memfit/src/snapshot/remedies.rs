@@ -2,12 +2,12 @@
 
 use memfit_formats::csv::CsvBuffer;
 use memfit_ir::{Bank, Bytes, Device};
-use memfit_plan::Context;
 use memfit_plan::place::{Item, Problem};
+use memfit_plan::{Context, families};
 
 use super::timeline::{Buffer, Timeline, UNIT};
 use super::{Held, SnapshotRole};
-use crate::planner::{find_placer, place_with};
+use crate::planner::place_with;
 use crate::{Failure, PlaceGoal, Tools, input, place};
 
 /// How far a figure can be trusted.
@@ -155,7 +155,7 @@ fn expandable(timeline: &Timeline, tools: &Tools<'_>) -> Result<Bytes, Failure> 
         let bank = Bank { name: "segment".into(), capacity: Bytes::MAX, align: UNIT };
         let problem = Problem::new(pool.map(item).collect(), vec![bank]);
         if !problem.items.is_empty() {
-            sum += place_with(find_placer("best-fit")?, &problem, &context)?.height.round_up(page);
+            sum += place_with(families::placer("best-fit")?, &problem, &context)?.height.round_up(page);
         }
     }
     Ok(sum)

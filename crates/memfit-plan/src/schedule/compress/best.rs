@@ -7,7 +7,7 @@
 
 use memfit_ir::{Bytes, Codec, Form};
 
-use super::{Choices, Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits, refine};
+use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, refine};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -24,12 +24,11 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
-        let found = chooser.settled(Chooser::fastest);
-        let away = found.as_ref().map_or_else(Vec::new, |(chosen, _)| chooser.away(chosen));
-        let moved = chooser.found(found.map(|(_, moved)| moved))?;
+        let Some((chosen, moved)) = chooser.settled(Chooser::fastest) else { return chooser.found(None) };
+        let away = chooser.away(&chosen);
         let encoded = [Form::Encoded(Codec::Zvc)];
         let choices = Choices::default().and_waits(task, &encoded, context.device);
         Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))

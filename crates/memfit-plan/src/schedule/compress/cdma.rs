@@ -10,7 +10,7 @@
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits, Window, leave_when_copied, link,
+    Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, leave_when_copied, link,
     return_one_ahead, turn,
 };
 use crate::{Context, Info};
@@ -29,7 +29,7 @@ impl Scheduler for Cdma {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let link = link(context.device)
             .ok_or_else(|| Infeasible::because(task, budget, "the device has no link to host memory"))?;

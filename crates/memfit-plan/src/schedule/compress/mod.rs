@@ -17,7 +17,7 @@ use super::layers::turn;
 use super::moves::Choices;
 use super::refine::refine;
 use super::transfers::{Chooser, Waits, Window, leave_when_copied, link, return_one_ahead};
-use super::{Infeasible, Moved, RunList, Scheduler, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 
-/// Every strategy; the last one is the default. This order is the order of the manual.
+/// Every strategy. This order is the order of the manual.
 pub const COMPRESSES: &[&dyn Scheduler] = &[&Zvc::MAPS, &Zvc::ALL, &Cdma, &Best];

@@ -8,7 +8,7 @@
 
 use memfit_ir::{Bytes, Codec};
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Waits, Window, turn};
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -48,7 +48,7 @@ impl Scheduler for Zvc {
         self.info
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
         let turn = turn(task);

@@ -42,7 +42,7 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         // What waits does so behind a link, or encoded: whichever is faster in the end.
         let behind = link(context.device).map(Waits::Behind);
         let plain = RunList::plain(task);

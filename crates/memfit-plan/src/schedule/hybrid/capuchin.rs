@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use memfit_ir::{Bytes, ValueId};
 
-use super::{Chooser, Gap, Gaps, Infeasible, Moved, RunList, Scheduler, Task, rebuild, signed, turn};
+use super::{Chooser, Front, Gap, Gaps, Infeasible, RunList, Scheduler, Task, rebuild, signed, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -34,7 +34,7 @@ impl Scheduler for Capuchin {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let plain = RunList::plain(task);
         let mut chooser = Chooser::of(task, &plain, budget, context)?;
         let (highest, most) = Gaps::highest(&chooser.step().live).unwrap_or_default();

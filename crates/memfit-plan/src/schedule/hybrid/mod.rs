@@ -1,7 +1,7 @@
 //! Hybrids: some ops run again and some values wait in host memory, in one plan.
 //!
 //! What is dear to compute and long unused is worth a transfer, what is cheap to compute is worth another run, and
-//! transfers cost nothing as long as the link keeps up. A strategy turns a [`Task`] into a [`Moved`].
+//! transfers cost nothing as long as the link keeps up. A strategy turns a [`Task`] into a [`Front`].
 
 mod best;
 mod capuchin;
@@ -22,5 +22,5 @@ use super::task::signed;
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
 
-/// Every strategy; the last one is the default. This order is the order of the manual.
+/// Every strategy. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];

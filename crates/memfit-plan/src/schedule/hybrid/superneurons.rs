@@ -12,7 +12,7 @@
 use memfit_ir::{Bytes, ValueId};
 
 use super::{
-    Chooser, Gap, Infeasible, Layer, Moved, NodeId, RunList, Scheduler, Task, Window, on_demand, rebuild,
+    Chooser, Front, Gap, Infeasible, Layer, NodeId, RunList, Scheduler, Task, Window, on_demand, rebuild,
     turn,
 };
 use crate::{Context, Info};
@@ -31,7 +31,7 @@ impl Scheduler for SuperNeurons {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let turn = turn(task);
         let keeps = |value: ValueId| is_checkpoint(task, value, turn);
         let bytes = |node: NodeId| -> i64 {
@@ -46,12 +46,14 @@ impl Scheduler for SuperNeurons {
             rebuild(task, turn, keeps, cost_aware),
             rebuild(task, turn, keeps, |_, _| false),
         ];
-        let mut best: Option<Moved> = None;
+        let mut best: Option<Front> = None;
         let mut missed: Option<Infeasible> = None;
         // More runs than that are no plan for anybody, and take long to look at.
         for runs in all.iter().filter(|runs| runs.len() <= task.nodes().saturating_mul(40)) {
             match cached(task, runs, budget, context) {
-                Ok(found) if best.as_ref().is_none_or(|best| found.time < best.time) => best = Some(found),
+                Ok(found) if best.as_ref().is_none_or(|best| found.time() < best.time()) => {
+                    best = Some(found)
+                }
                 Ok(_) => {}
                 Err(found) if missed.as_ref().is_none_or(|missed| found.needed < missed.needed) => {
                     missed = Some(found);
@@ -69,7 +71,7 @@ fn cached(
     runs: &RunList,
     budget: Bytes,
     context: &Context<'_>,
-) -> Result<Moved, Infeasible> {
+) -> Result<Front, Infeasible> {
     let mut chooser = Chooser::of(task, runs, budget, context)?;
     let by_convolution = |gap: &Gap| {
         let producer = task.producer[gap.value.index()];

@@ -12,7 +12,7 @@
 use memfit_ir::Bytes;
 
 use super::random::Random;
-use super::{Chooser, Gap, Gaps, Infeasible, Moved, Pressure, RunList, Scheduler, Task, standardise};
+use super::{Chooser, Front, Gap, Gaps, Infeasible, Moved, Pressure, RunList, Scheduler, Task, standardise};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -73,7 +73,7 @@ impl Scheduler for AutoSwap {
         Info { name: self.name, summary: self.summary, source, year: 2019 }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let scores = Scores::of(chooser.step(), chooser.limit());

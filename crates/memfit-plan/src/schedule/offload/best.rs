@@ -8,7 +8,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Choices, Chooser, Infeasible, Moved, RunList, Scheduler, Task, refine, tiers};
+use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, refine, tiers};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -25,12 +25,11 @@ impl Scheduler for Best {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
-        let found = chooser.fastest();
-        let away = found.as_ref().map_or_else(Vec::new, |(chosen, _)| chooser.away(chosen));
-        let moved = chooser.found(found.map(|(_, moved)| moved))?;
+        let Some((chosen, moved)) = chooser.fastest() else { return chooser.found(None) };
+        let away = chooser.away(&chosen);
         let choices = Choices::default().and_waits(task, &tiers(context.device), context.device);
         Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
     }

@@ -9,7 +9,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, turn};
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, Window, leave_when_copied, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -29,7 +29,7 @@ impl Scheduler for Dymem {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let (step, turn) = (chooser.step(), turn(task));

@@ -8,7 +8,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Gap, Infeasible, Moved, Pressure, RunList, Scheduler, Task, turn};
+use super::{Chooser, Front, Gap, Infeasible, Pressure, RunList, Scheduler, Task, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -25,7 +25,7 @@ impl Scheduler for FlashNeuron {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let turn = turn(task);

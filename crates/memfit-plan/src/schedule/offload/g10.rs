@@ -10,7 +10,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Gap, Infeasible, Moved, Pressure, RunList, Scheduler, Task};
+use super::{Chooser, Front, Gap, Infeasible, Pressure, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -27,7 +27,7 @@ impl Scheduler for G10 {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let rate = |_: usize, gap: &Gap, pressure: &Pressure| {

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, on_demand};
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, on_demand};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -25,7 +25,7 @@ impl Scheduler for Lru {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let windows = on_demand(chooser.step(), chooser.limit(), |gap| Some((gap.from, Reverse(gap.size))));

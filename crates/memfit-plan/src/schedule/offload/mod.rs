@@ -1,6 +1,6 @@
 //! Offloading: which values wait in host memory between two of their uses, from when until when.
 //!
-//! A strategy turns a [`Task`] into a [`Moved`]: every op once, in the order of the task, with stores and loads in between.
+//! A strategy turns a [`Task`] into a [`Front`]: every op once, in the order of the task, with stores and loads in between.
 //! What a transfer costs follows from the device's link to the host; what of that is hidden behind ops, and what is
 //! waited for, is for the clock to say.
 
@@ -29,9 +29,9 @@ use super::refine::{refine, tiers};
 use super::transfers::{
     Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
 };
-use super::{Infeasible, Moved, RunList, Scheduler, Task, random};
+use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random};
 
-/// Every strategy; the last one is the default. This order is the order of the manual.
+/// Every strategy. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[
     &Lru,
     &Vdnn::ALL,

@@ -9,7 +9,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Chooser, Infeasible, Moved, RunList, Scheduler, Task, Window};
+use super::{Chooser, Front, Infeasible, Moved, RunList, Scheduler, Task, Window};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -26,7 +26,7 @@ impl Scheduler for Sentinel {
         }
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let mut best: Option<Moved> = None;

@@ -12,7 +12,8 @@
 use memfit_ir::Bytes;
 
 use super::{
-    Chooser, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, return_one_ahead, turn,
+    Chooser, Front, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, return_one_ahead,
+    turn,
 };
 use crate::{Context, Info};
 
@@ -93,7 +94,7 @@ impl Scheduler for Vdnn {
         self.info
     }
 
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Moved, Infeasible> {
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let mut best: Option<Moved> = None;

@@ -9,14 +9,14 @@
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Point, Recompute, RunList, Task, bound, climb};
+use super::{Front, Infeasible, Point, RunList, Scheduler, Task, bound, climb};
 use crate::{Context, Info};
 
 /// The default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Best;
 
-impl Recompute for Best {
+impl Scheduler for Best {
     fn info(&self) -> Info {
         Info {
             name: "best",
@@ -36,7 +36,7 @@ impl Front {
     /// Adds `schedule` unless something here is at least as good.
     pub(super) fn add_schedule(&mut self, task: &Task<'_>, schedule: RunList) {
         if let Some(cost) = schedule.cost(task) {
-            self.add(Point { cost, schedule });
+            self.add(Point { cost, schedule, moved: None });
         }
     }
 }

@@ -19,7 +19,7 @@ use super::ids::NodeId;
 use super::layers::turn;
 use super::search::Search;
 use super::task::signed;
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// The programme over (first block, last block, slots of memory).
@@ -51,7 +51,7 @@ enum Choice {
     Split(usize),
 }
 
-impl Recompute for Chain {
+impl Scheduler for Chain {
     fn info(&self) -> Info {
         Info {
             name: "chain",

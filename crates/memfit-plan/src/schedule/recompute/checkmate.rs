@@ -15,7 +15,7 @@ use super::climb;
 use super::ids::NodeId;
 use super::model::{self, Answer};
 use super::task::signed;
-use super::{Front, Infeasible, Instead, Point, Recompute, RunList, Task};
+use super::{Front, Infeasible, Instead, Point, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// The exact programme.
@@ -81,7 +81,7 @@ fn unsolved(task: &Task<'_>, budget: Bytes, front: Front, why: String) -> Result
     finish(task, budget, front, Nanos::ZERO, Some(why)).map(|front| Front { instead, ..front })
 }
 
-impl Recompute for Checkmate {
+impl Scheduler for Checkmate {
     fn info(&self) -> Info {
         let summary = "the fastest schedule, proved, by integer programming; small graphs only";
         Info { name: "checkmate", summary, source: SOURCE, year: 2020 }
@@ -108,7 +108,7 @@ impl Recompute for Checkmate {
                 });
                 let schedule = RunList { runs: runs.collect() };
                 if let Some(cost) = schedule.cost(task) {
-                    front.add(Point { cost, schedule });
+                    front.add(Point { cost, schedule, moved: None });
                 }
                 let bound = Nanos::from_secs_f64((time * (1.0 - 1e-4)).max(0.0) / 1e9);
                 finish(task, budget, front, if exact { bound } else { Nanos::ZERO }, None).map(|front| {
@@ -130,7 +130,7 @@ impl Recompute for Checkmate {
     }
 }
 
-impl Recompute for CheckmateLp {
+impl Scheduler for CheckmateLp {
     fn info(&self) -> Info {
         let summary = "the relaxed integer programme, rounded; small graphs only";
         Info { name: "checkmate-lp", summary, source: SOURCE, year: 2020 }

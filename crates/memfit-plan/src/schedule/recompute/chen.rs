@@ -13,7 +13,7 @@ use memfit_ir::{Bytes, Nanos, ValueId};
 use super::ids::NodeId;
 use super::layers::turn;
 use super::rebuild::{by_bytes, rebuild, segmented};
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// Equal numbers of ops.
@@ -30,7 +30,7 @@ pub struct ChenRecursive;
 
 const SOURCE: &str = "Chen et al., arXiv:1604.06174";
 
-impl Recompute for ChenSqrt {
+impl Scheduler for ChenSqrt {
     fn info(&self) -> Info {
         let summary = "the forward pass in sqrt(n) segments of equal length";
         Info { name: "chen-sqrt", summary, source: SOURCE, year: 2016 }
@@ -48,7 +48,7 @@ impl Recompute for ChenSqrt {
     }
 }
 
-impl Recompute for ChenGreedy {
+impl Scheduler for ChenGreedy {
     fn info(&self) -> Info {
         let summary = "the forward pass in segments of equal bytes, the best of many sizes";
         Info { name: "chen-greedy", summary, source: SOURCE, year: 2016 }
@@ -64,7 +64,7 @@ impl Recompute for ChenGreedy {
     }
 }
 
-impl Recompute for ChenRecursive {
+impl Scheduler for ChenRecursive {
     fn info(&self) -> Info {
         let summary = "halves of halves: the least memory, for n log n work";
         Info { name: "chen-recursive", summary, source: SOURCE, year: 2016 }

@@ -10,7 +10,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::greedy::{self, Age, Price, Purse, Score};
 use super::ladder::ladder;
 use super::task::signed;
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// Evicts by one rule.
@@ -53,7 +53,7 @@ impl Dtr {
     };
 }
 
-impl Recompute for Dtr {
+impl Scheduler for Dtr {
     fn info(&self) -> Info {
         self.info
     }

@@ -11,7 +11,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::ladder::ladder;
 use super::search::{Effort, HOT, Search};
 use super::task::signed;
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// At most so many runs of an op.
@@ -26,7 +26,7 @@ impl Interval {
     pub const DEFAULT: Interval = Interval { copies: 2 };
 }
 
-impl Recompute for Interval {
+impl Scheduler for Interval {
     fn info(&self) -> Info {
         Info {
             name: "interval",

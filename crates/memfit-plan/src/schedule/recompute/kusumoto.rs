@@ -14,7 +14,7 @@ use memfit_ir::{Bytes, Nanos, ValueId};
 use super::ids::NodeId;
 use super::layers::turn;
 use super::rebuild::rebuild;
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// The approximate dynamic programme.
@@ -34,7 +34,7 @@ struct Lower {
     crossing: Vec<ValueId>,
 }
 
-impl Recompute for Kusumoto {
+impl Scheduler for Kusumoto {
     fn info(&self) -> Info {
         Info {
             name: "kusumoto",

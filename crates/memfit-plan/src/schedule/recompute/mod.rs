@@ -1,8 +1,7 @@
 //! Recomputation: which ops run again so that their outputs need not be kept.
 //!
 //! A strategy turns a [`Task`] (a graph with a fixed order of first runs) into a [`Front`] of schedules, each
-//! with its live peak and its time. [`fit()`](super::fit()) takes from it the fastest that can also be *placed* within the
-//! budget, and returns its program.
+//! with its live peak and its time, in which nothing is moved.
 
 mod best;
 mod bound;
@@ -30,30 +29,13 @@ pub use kusumoto::Kusumoto;
 pub(super) use rebuild::rebuild;
 pub use sublinear::Sublinear;
 
-use memfit_ir::Bytes;
-
 // What all of the family stands on; strategies import it from here.
-use super::{Front, Infeasible, Instead, Point, RunList, Task, editor, ids, layers, random, search, task};
-use crate::{Context, Info};
+use super::{
+    Front, Infeasible, Instead, Point, RunList, Scheduler, Task, editor, ids, layers, random, search, task,
+};
 
-/// Trades time for memory: ops run again so that their outputs need not be kept.
-pub trait Recompute: Sync {
-    /// What people are told about this strategy.
-    fn info(&self) -> Info;
-
-    /// Schedules whose live peak is at most `budget`: at least one.
-    ///
-    /// What comes back for a larger budget is never slower than what comes back for a smaller one, unless the
-    /// file of the strategy says otherwise.
-    ///
-    /// # Errors
-    ///
-    /// [`Infeasible`] if this strategy finds none.
-    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible>;
-}
-
-/// Every strategy; the last one is the default. This order is the order of the manual.
-pub const RECOMPUTES: &[&dyn Recompute] = &[
+/// Every strategy. This order is the order of the manual.
+pub const RECOMPUTES: &[&dyn Scheduler] = &[
     &ChenSqrt,
     &ChenGreedy,
     &ChenRecursive,
@@ -68,9 +50,3 @@ pub const RECOMPUTES: &[&dyn Recompute] = &[
     &Checkmate,
     &Best,
 ];
-
-/// The strategy called `name`.
-#[must_use]
-pub fn by_name(name: &str) -> Option<&'static dyn Recompute> {
-    RECOMPUTES.iter().copied().find(|strategy| strategy.info().name == name)
-}

@@ -12,7 +12,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::layers::turn;
 use super::random::Random;
 use super::rebuild::segmented;
-use super::{Front, Infeasible, Recompute, RunList, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// Breeds segmentations. Defaults as in MegEngine, except that it breeds at all.
@@ -31,7 +31,7 @@ impl Sublinear {
     pub const DEFAULT: Sublinear = Sublinear { thresholds: 10, generations: 20, pool: 20 };
 }
 
-impl Recompute for Sublinear {
+impl Scheduler for Sublinear {
     fn info(&self) -> Info {
         Info {
             name: "sublinear",

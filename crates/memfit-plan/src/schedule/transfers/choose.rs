@@ -14,7 +14,7 @@ use super::gaps::{Gap, Gaps, Pressure, Waits};
 use super::random::Random;
 use super::tiers::spread;
 use super::windows::{Leave, Window, live_without, narrow, program, windows};
-use super::{Away, Infeasible, Moved, NodeId, RunList, Task, signed};
+use super::{Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
 use crate::liveness::Profile;
 
@@ -137,13 +137,14 @@ impl<'a> Chooser<'a> {
         None
     }
 
-    /// `moved`, or that nothing was found that fits.
+    /// The front of `moved` alone, or that nothing was found that fits.
     ///
     /// # Errors
     ///
     /// [`Infeasible`] if nothing was.
-    pub(in crate::schedule) fn found(&self, moved: Option<Moved>) -> Result<Moved, Infeasible> {
-        moved.ok_or_else(|| Infeasible::new(self.task, self.budget, self.lowest))
+    pub(in crate::schedule) fn found(&self, moved: Option<Moved>) -> Result<Front, Infeasible> {
+        let moved = moved.ok_or_else(|| Infeasible::new(self.task, self.budget, self.lowest))?;
+        Ok(moved.front(self.task, self.runs))
     }
 
     /// The least live bytes that a choice came to which was too large.

@@ -16,4 +16,4 @@ pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one
 use super::editor::Away;
 use super::ids::NodeId;
 use super::task::signed;
-use super::{Infeasible, Moved, RunList, Task, random};
+use super::{Front, Infeasible, Moved, RunList, Task, random};
