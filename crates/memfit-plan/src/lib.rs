@@ -11,6 +11,7 @@ pub mod dependencies;
 pub mod liveness;
 pub mod order;
 pub mod place;
+mod problem;
 pub mod schedule;
 
 use memfit_ir::{Bytes, Device};

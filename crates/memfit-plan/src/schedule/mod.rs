@@ -6,6 +6,7 @@
 //! returns its program.
 
 pub mod compress;
+mod early;
 mod fit;
 mod front;
 pub mod hybrid;
@@ -22,11 +23,12 @@ mod state;
 mod task;
 mod transfers;
 
+pub use early::early;
 pub use fit::{Rewritten, fit};
 pub use front::{Front, Infeasible, Instead, Point};
 pub use moved::{Moved, Scheduler};
 pub use run_list::{Cost, RunList};
-pub use task::{Task, early};
+pub use task::Task;
 
 /// A family of strategies that move values.
 pub struct Moving {

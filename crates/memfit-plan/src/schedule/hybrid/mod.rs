@@ -16,9 +16,9 @@ use super::ids::NodeId;
 use super::layers::{Layer, turn};
 use super::recompute::{again, climb, rebuild};
 use super::state::Away;
-use super::task::signed;
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
+use crate::problem::signed;
 
 /// Every strategy; the last one is the default. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];

@@ -7,9 +7,9 @@ use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM};
 use super::state::Away;
-use super::task::{bytes, signed};
 use super::{Front, Point, RunList, Task, bound};
 use crate::Context;
+use crate::problem::{bytes, signed};
 
 /// How much work a rung gets.
 struct Work {

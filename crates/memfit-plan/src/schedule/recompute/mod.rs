@@ -34,7 +34,7 @@ pub use sublinear::Sublinear;
 use memfit_ir::Bytes;
 
 // What all of the family stands on; strategies import it from here.
-use super::{Front, Infeasible, Instead, Point, RunList, Task, ids, layers, random, state, task};
+use super::{Front, Infeasible, Instead, Point, RunList, Task, ids, layers, random, state};
 use crate::{Context, Info};
 
 /// Trades time for memory: ops run again so that their outputs need not be kept.

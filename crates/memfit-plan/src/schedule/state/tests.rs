@@ -93,5 +93,5 @@ fn step(state: &mut State<'_, '_>, again: &[NodeId], random: &mut Random) -> boo
 /// Half of what the plain schedule takes.
 fn signed_half(task: &Task<'_>) -> i64 {
     let peak = RunList::plain(task).cost(task).map_or(0, |cost| cost.peak.0);
-    super::super::task::signed(Bytes(peak / 2))
+    crate::problem::signed(Bytes(peak / 2))
 }

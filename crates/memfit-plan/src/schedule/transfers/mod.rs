@@ -13,5 +13,5 @@ pub(super) use windows::{Window, leave_when_copied, on_demand, return_one_ahead}
 
 use super::ids::NodeId;
 use super::state::Away;
-use super::task::signed;
 use super::{Infeasible, Moved, RunList, Task, random};
+use crate::problem::signed;
