@@ -250,7 +250,7 @@ fn hammer(strategy: &dyn Scheduler, graphs: u64) {
             assert!(last.is_none_or(|time| done.cost.time <= time), "seed {seed}: slower with more");
             last = Some(done.cost.time);
             fits += 1;
-            again += u64::from(done.again > Nanos::ZERO);
+            again += u64::from(done.recompute > Nanos::ZERO);
             let plan = Plan { graph: graph.digest(), program: done.program, layout: done.placed };
             memfit_testkit::bytes::check(&truth, &graph, &limits, &plan).unwrap();
             memfit_verify::verify(&graph, &limits, plan).unwrap();

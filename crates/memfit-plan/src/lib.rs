@@ -13,6 +13,7 @@ pub mod liveness;
 mod means;
 pub mod order;
 pub mod place;
+mod problem;
 pub mod schedule;
 
 pub use families::{FAMILIES, Family};

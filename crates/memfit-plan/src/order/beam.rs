@@ -110,7 +110,7 @@ impl<'m> Beam<'m> {
 
     /// Numbers that a copy copies.
     fn size(&self) -> usize {
-        self.model.size.len() + self.waiting.len() / 2 + self.ready.len() / 2
+        self.model.problem.value_count() + self.waiting.len() / 2 + self.ready.len() / 2
     }
 
     fn run(&mut self, op: OpId, steps: &mut Vec<(usize, OpId)>) {

@@ -65,7 +65,7 @@ pub(super) fn search(model: &Model, context: &Context<'_>) -> Known {
             break;
         }
         let shape = (1 << (turn / 2 * 2), turn % 2 == 1); // Width 1, 4, 16 …, forwards and backwards.
-        if shape.0 * (model.size.len() + model.op_count()) > LARGEST_BEAM {
+        if shape.0 * (model.problem.value_count() + model.op_count()) > LARGEST_BEAM {
             break;
         }
         if let Some(order) = super::beam::search(model, known.peak, known.bound, shape, &mut work, context) {

@@ -11,10 +11,10 @@
 
 use std::cmp::Reverse;
 
-use memfit_ir::{Bytes, OpId};
+use memfit_ir::{Bytes, OpId, Reuse, ValueId};
 
-use super::model::bytes;
 use super::{Ledger, Model};
+use crate::problem::bytes;
 
 /// See [`crate::Context::stop`].
 type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
@@ -26,7 +26,7 @@ pub(super) fn strongest(model: &Model, order: &[OpId], effort: usize, stop: Stop
     hills.sort_unstable_by_key(|&hill| Reverse(hill));
     let mut bound = of(model);
     let mut reached = vec![0; model.op_count()];
-    let most = effort / (4 * model.size.len().max(1));
+    let most = effort / (4 * model.problem.value_count().max(1));
     for (mark, &(hill, op)) in (1..).zip(hills.iter().take(most)) {
         if hill <= bound || stop() {
             break;
@@ -65,24 +65,27 @@ fn around(model: &Model, op: OpId, reached: &mut [u32], mark: u32) -> i64 {
         open.extend(succs.filter(|succ| std::mem::replace(&mut reached[succ.index()], after) != after));
     }
     let needed = |value: usize| {
-        model.permanent[value] && model.source[value]
-            || !model.permanent[value]
-                && model.producer[value].is_none_or(|made| reached[made.index()] == before)
-                && (model.kept[value]
-                    || model.readers.row(value).iter().any(|op| reached[op.index()] == after))
+        model.problem.resident[value] && model.problem.producer[value].is_none()
+            || !model.problem.resident[value]
+                && model.problem.producer[value].is_none_or(|made| reached[made.index()] == before)
+                && (model.problem.live_out[value]
+                    || model.problem.readers.row(value).iter().any(|op| reached[op.index()] == after))
     };
-    let resident: i64 = (0..model.size.len()).filter(|&value| needed(value)).map(|v| model.size[v]).sum();
+    let resident: i64 =
+        (0..model.problem.value_count()).filter(|&value| needed(value)).map(|v| model.problem.bytes[v]).sum();
     resident + model.needs[op.index()] - most_taken(model, op)
 }
 
 /// The bound described at [`Model::lower_bound`].
 pub(super) fn of(model: &Model) -> i64 {
-    let bytes = |value: usize| model.size[value];
-    let permanent: i64 =
-        (0..model.size.len()).filter(|&value| model.permanent[value] && model.source[value]).map(bytes).sum();
+    let bytes = |value: usize| model.problem.bytes[value];
+    let permanent: i64 = (0..model.problem.value_count())
+        .filter(|&value| model.problem.resident[value] && model.problem.producer[value].is_none())
+        .map(bytes)
+        .sum();
     let alone = |op: usize| {
-        let reads = model.reads.row(op).iter().map(|&value| value as usize);
-        let inputs: i64 = reads.filter(|&value| !model.permanent[value]).map(bytes).sum();
+        let reads = model.problem.reads.row(op).iter().map(|value| value.index());
+        let inputs: i64 = reads.filter(|&value| !model.problem.resident[value]).map(bytes).sum();
         permanent + inputs + model.needs[op] - most_taken(model, OpId::at(op))
     };
     let most = (0..model.op_count()).map(alone).max().unwrap_or(0);
@@ -92,11 +95,11 @@ pub(super) fn of(model: &Model) -> i64 {
 /// The most bytes that `op` may take over, if all its inputs end with it.
 fn most_taken(model: &Model, op: OpId) -> i64 {
     let mut sum = 0;
-    let mut inputs: Vec<u32> = Vec::new();
+    let mut inputs: Vec<ValueId> = Vec::new();
     let mut served = None;
-    for &(output, input) in model.takes.row(op.index()) {
-        if served != Some(output) && !model.kept[input as usize] && !inputs.contains(&input) {
-            sum += model.size[input as usize];
+    for &Reuse { output, input, .. } in model.problem.permitted(op.index()) {
+        if served != Some(output) && !model.problem.live_out[input.index()] && !inputs.contains(&input) {
+            sum += model.problem.bytes[input.index()];
             served = Some(output);
             inputs.push(input);
         }

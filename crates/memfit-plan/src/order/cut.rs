@@ -43,18 +43,18 @@ pub(super) fn least(model: &Model, op: OpId, effort: usize) -> Option<(i64, Vec<
         }
     }
     let mut certain: i64 = 0; // Live with every set.
-    for value in 0..model.size.len() {
-        let size = model.size[value];
-        if model.permanent[value] {
-            certain += if model.source[value] { size } else { 0 };
+    for value in 0..model.problem.value_count() {
+        let size = model.problem.bytes[value];
+        if model.problem.resident[value] {
+            certain += if model.problem.producer[value].is_none() { size } else { 0 };
             continue;
         }
-        let from = model.producer[value].map_or(DONE, |op| node[op.index()]);
-        let readers = || model.readers.row(value).iter().map(|op| node[op.index()]);
+        let from = model.problem.producer[value].map_or(DONE, |op| node[op.index()]);
+        let readers = || model.problem.readers.row(value).iter().map(|op| node[op.index()]);
         if from == LATER || size == 0 {
             continue;
         }
-        if model.kept[value] || readers().any(|reader| reader == LATER) {
+        if model.problem.live_out[value] || readers().any(|reader| reader == LATER) {
             if from == DONE {
                 certain += size;
             } else {

@@ -1,9 +1,9 @@
 //! Live bytes as ops are run and taken back one by one.
 
-use memfit_ir::{Bytes, OpId};
+use memfit_ir::{Bytes, OpId, Reuse, ValueId};
 
 use super::Model;
-use super::model::bytes;
+use crate::problem::bytes;
 
 /// The account of live bytes after some ops have run, in any order their dependencies allow.
 ///
@@ -23,8 +23,8 @@ impl<'m> Ledger<'m> {
     /// Nothing has run.
     #[must_use]
     pub fn new(model: &'m Model) -> Ledger<'m> {
-        let unread = (0..model.size.len()).map(|value| {
-            let readers = model.readers.row(value);
+        let unread = (0..model.problem.value_count()).map(|value| {
+            let readers = model.problem.readers.row(value);
             (super::model::index(readers.len()), readers.iter().fold(0, |all, reader| all ^ reader.0))
         });
         Ledger { model, unread: unread.collect(), live: model.start }
@@ -33,7 +33,7 @@ impl<'m> Ledger<'m> {
     /// Everything has run.
     #[must_use]
     pub fn finished(model: &'m Model) -> Ledger<'m> {
-        Ledger { model, unread: vec![(0, 0); model.size.len()], live: model.end }
+        Ledger { model, unread: vec![(0, 0); model.problem.value_count()], live: model.end }
     }
 
     /// Bytes live now, between two ops.
@@ -65,8 +65,8 @@ impl<'m> Ledger<'m> {
     pub fn run(&mut self, op: OpId) -> i64 {
         let hill = self.live + self.needs(op);
         self.live += self.leaves(op);
-        for &value in self.model.reads.row(op.index()) {
-            let (count, ids) = &mut self.unread[value as usize];
+        for &value in self.model.problem.reads.row(op.index()) {
+            let (count, ids) = &mut self.unread[value.index()];
             *count -= 1;
             *ids ^= op.0;
         }
@@ -76,8 +76,8 @@ impl<'m> Ledger<'m> {
     /// Takes `op` back, after which nothing that depends on it has run.
     pub fn unrun(&mut self, op: OpId) {
         self.live -= self.last(op).1;
-        for &value in self.model.reads.row(op.index()) {
-            let (count, ids) = &mut self.unread[value as usize];
+        for &value in self.model.problem.reads.row(op.index()) {
+            let (count, ids) = &mut self.unread[value.index()];
             *count += 1;
             *ids ^= op.0;
         }
@@ -85,38 +85,39 @@ impl<'m> Ledger<'m> {
 
     /// The only reader of `value` that has not run, if there is just one.
     #[must_use]
-    pub fn last_reader(&self, value: u32) -> Option<OpId> {
-        let (count, ids) = self.unread[value as usize];
+    pub fn last_reader(&self, value: ValueId) -> Option<OpId> {
+        let (count, ids) = self.unread[value.index()];
         (count == 1).then_some(OpId(ids))
     }
 
     /// Number of readers of `value` that have not run.
     #[must_use]
-    pub fn unread(&self, value: u32) -> u32 {
-        self.unread[value as usize].0
+    pub fn unread(&self, value: ValueId) -> u32 {
+        self.unread[value.index()].0
     }
 
-    fn dies(&self, value: u32, unread: u32) -> bool {
-        !self.model.kept[value as usize] && self.unread[value as usize].0 == unread
+    fn dies(&self, value: ValueId, unread: u32) -> bool {
+        !self.model.problem.live_out[value.index()] && self.unread[value.index()].0 == unread
     }
 
     fn freed(&self, op: OpId, unread: u32) -> i64 {
-        let dying = self.model.reads.row(op.index()).iter().filter(|&&value| self.dies(value, unread));
-        dying.map(|&value| self.model.size[value as usize]).sum()
+        let dying =
+            self.model.problem.reads.row(op.index()).iter().filter(|&&value| self.dies(value, unread));
+        dying.map(|&value| self.model.problem.bytes[value.index()]).sum()
     }
 
     /// Bytes of permitted takeovers, chosen as [`memfit_ir::InPlace::May`] says.
     fn taken(&self, op: OpId, unread: u32) -> i64 {
-        let takes = self.model.takes.row(op.index());
-        if takes.is_empty() {
+        let permitted = self.model.problem.permitted(op.index());
+        if permitted.is_empty() {
             return 0;
         }
         let mut sum = 0;
-        let mut inputs: Vec<u32> = Vec::new(); // Allocates only once something is taken.
+        let mut inputs: Vec<ValueId> = Vec::new(); // Allocates only once something is taken.
         let mut served = None;
-        for &(output, input) in takes {
+        for &Reuse { output, input, .. } in permitted {
             if served != Some(output) && self.dies(input, unread) && !inputs.contains(&input) {
-                sum += self.model.size[input as usize];
+                sum += self.model.problem.bytes[input.index()];
                 served = Some(output);
                 inputs.push(input);
             }

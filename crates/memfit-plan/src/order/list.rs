@@ -83,12 +83,12 @@ impl<'m> List<'m> {
             self.ledger.run(op);
         }
         let model = self.model;
-        for &value in model.reads.row(op.index()) {
+        for &value in model.problem.reads.row(op.index()) {
             if !self.backwards {
                 let last = self.ledger.last_reader(value).filter(|&last| self.ready.contains(last));
                 last.into_iter().for_each(|last| self.update(last));
             } else if self.ledger.unread(value) == 1 {
-                for &reader in model.readers.row(value as usize) {
+                for &reader in model.problem.readers.row(value.index()) {
                     if self.ready.contains(reader) {
                         self.update(reader);
                     }

@@ -28,6 +28,7 @@ pub use model::Model;
 
 use memfit_ir::{Bytes, Graph, InPlace, OpId};
 
+use crate::problem::bytes;
 use crate::{Context, Info};
 
 /// Chooses an order of a graph's ops with a small peak of live bytes.
@@ -92,8 +93,8 @@ pub struct Ordered {
 #[must_use]
 pub fn best(model: &Model, context: &Context<'_>) -> Ordered {
     let Known { order, peak, bound } = best::search(model, context);
-    let peak = model::bytes(peak);
-    Ordered { order, peak, bound: model::bytes(bound).min(peak) }
+    let peak = bytes(peak);
+    Ordered { order, peak, bound: bytes(bound).min(peak) }
 }
 
 /// The order called `name`.

@@ -1,6 +1,6 @@
 //! A part of an order, small enough for sets of its ops to be a few machine words.
 
-use memfit_ir::{Csr, OpId};
+use memfit_ir::{Csr, OpId, Reuse, ValueId};
 
 use super::{Ledger, Model};
 
@@ -63,11 +63,11 @@ pub(super) struct Part {
     needs: Vec<i64>,
     makes: Vec<i64>,
     /// By op: the inputs that may die in this part: their row in `others`, their size, their value.
-    inputs: Csr<(u32, i64, u32)>,
+    inputs: Csr<(u32, i64, ValueId)>,
     /// By op and such an input: the other ops of the part that read it.
     others: Csr<u32>,
     /// By op: permitted takeovers, as `(output, position in inputs)`.
-    takes: Csr<(u32, u32)>,
+    reuses: Csr<(ValueId, u32)>,
     backwards: bool,
 }
 
@@ -88,28 +88,29 @@ impl Part {
             makes: ops.iter().map(|&op| model.makes[op.index()]).collect(),
             inputs: Csr::default(),
             others: Csr::default(),
-            takes: Csr::default(),
+            reuses: Csr::default(),
             backwards: false,
         };
         for &op in ops {
             part.preds.push(inside(model.deps.preds(op)));
             part.succs.push(inside(model.deps.succs(op)));
             let mut inputs = Vec::new();
-            for &value in model.reads.row(op.index()) {
+            for &value in model.problem.reads.row(op.index()) {
                 // A value may have as many readers as the graph has ops: only few left can all be inside.
                 let left = before.unread(value) as usize;
-                if model.kept[value as usize] || left > ops.len() {
+                if model.problem.live_out[value.index()] || left > ops.len() {
                     continue;
                 }
-                let mut readers = inside(model.readers.row(value as usize));
+                let mut readers = inside(model.problem.readers.row(value.index()));
                 if readers.len() == left {
                     readers.retain(|&reader| Some(reader) != local[op.index()]);
                     let row = super::model::index(part.others.rows());
                     part.others.push(readers);
-                    inputs.push((row, model.size[value as usize], value));
+                    inputs.push((row, model.problem.bytes[value.index()], value));
                 }
             }
-            part.takes.push(model.takes.row(op.index()).iter().filter_map(|&(output, input)| {
+            let permitted = model.problem.permitted(op.index()).iter();
+            part.reuses.push(permitted.filter_map(|&Reuse { output, input, .. }| {
                 let at = inputs.iter().position(|&(_, _, value)| value == input)?;
                 Some((output, super::model::index(at)))
             }));
@@ -161,8 +162,8 @@ impl Part {
         let inputs = self.inputs.row(at);
         let dies = |row: u32| self.others.row(row as usize).iter().all(ran);
         let freed: i64 = inputs.iter().filter(|input| dies(input.0)).map(|input| input.1).sum();
-        let (mut taken, mut served, mut used): (i64, Option<u32>, u128) = (0, None, 0);
-        for &(output, input) in self.takes.row(at) {
+        let (mut taken, mut served, mut used): (i64, Option<ValueId>, u128) = (0, None, 0);
+        for &(output, input) in self.reuses.row(at) {
             let (others, size, _) = inputs[input as usize];
             // Beyond 128 inputs a takeover is not followed; the model's account stays the judge.
             if served != Some(output) && input < 128 && used >> input & 1 == 0 && dies(others) {

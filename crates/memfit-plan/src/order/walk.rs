@@ -12,8 +12,8 @@ pub(super) fn post_order<'m>(
     rank: impl Fn(i64) -> i64,
 ) -> Vec<OpId> {
     let moved = |op: OpId| {
-        let operands = model.reads.row(op.index()).iter().chain(model.writes.row(op.index()));
-        operands.map(|&value| model.size[value as usize]).sum()
+        let operands = model.problem.reads.row(op.index()).iter().chain(model.problem.writes.row(op.index()));
+        operands.map(|&value| model.problem.bytes[value.index()]).sum()
     };
     let mut by_rank: Vec<OpId> = (0..model.op_count()).map(OpId::at).collect();
     by_rank.sort_by_cached_key(|&op| (rank(moved(op)), op));

@@ -13,7 +13,7 @@ pub struct Rewritten<P> {
     /// Live peak and time.
     pub cost: Cost,
     /// Time of all runs but the first ones.
-    pub again: Nanos,
+    pub recompute: Nanos,
     /// No program with this order of first runs and within the budget is faster.
     pub bound: Nanos,
     /// Whether this one is proved to be the fastest.
@@ -63,10 +63,18 @@ pub fn fit<P>(
             let Some(program) = point.program(task) else { continue };
             let Some((height, placed)) = place(&program) else { continue };
             if height <= budget {
-                let again = Nanos(point.cost.time.0.saturating_sub(task.base_time().0));
+                let recompute = Nanos(point.cost.time.0.saturating_sub(task.base_time().0));
                 let proved = point.cost.time <= bound || (front.proved && at == 0 && target == budget);
                 let instead = front.instead;
-                return Ok(Rewritten { program, cost: point.cost, again, bound, proved, instead, placed });
+                return Ok(Rewritten {
+                    program,
+                    cost: point.cost,
+                    recompute,
+                    bound,
+                    proved,
+                    instead,
+                    placed,
+                });
             }
             lowest = Some(lowest.map_or(height, |other| other.min(height)));
             least_waste = least_waste.min(height.saturating_sub(budget));

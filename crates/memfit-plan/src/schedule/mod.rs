@@ -6,6 +6,7 @@
 //! also be *placed* within the budget, and returns its program.
 
 pub mod compress;
+mod early;
 mod editor;
 mod fit;
 mod front;
@@ -24,11 +25,12 @@ mod search;
 mod task;
 mod transfers;
 
+pub use early::early;
 pub use fit::{Rewritten, fit};
 pub use front::{Front, Infeasible, Instead, Point};
 use moved::Moved;
 pub use run_list::{Cost, RunList};
-pub use task::{Task, early};
+pub use task::Task;
 
 use memfit_ir::Bytes;
 

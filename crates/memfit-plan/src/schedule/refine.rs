@@ -9,10 +9,10 @@ use memfit_ir::{Bytes, Codec, Device, Form, Tier};
 use super::editor::Away;
 use super::moves::Choices;
 use super::search::{Effort, MILD, Search, WARM, usual_changes};
-use super::task::signed;
 use super::transfers::{Leave, timed};
 use super::{Front, Moved, RunList, Task};
 use crate::Context;
+use crate::problem::signed;
 
 /// The part of the usual changes that each round tries.
 const PART: usize = 3;

@@ -4,7 +4,8 @@ use memfit_ir::{Action, Bytes, Form, Nanos, OpId, Program, Schedule};
 
 use super::Task;
 use super::ids::NodeId;
-use super::task::{self, bytes, nodes_of};
+use super::task::{self, nodes_of};
+use crate::problem::bytes;
 
 /// How snapshots of small persistent storages are held.
 const SNAPSHOT: Form = Form::Encoded(task::SNAPSHOT);

@@ -317,7 +317,7 @@ mod tests {
         let context = Context { stop, ..Context::new(&device) };
         let order: Vec<OpId> = graph.op_ids().collect();
         let task = Task::new(graph, &order, InPlace::May, false, &context);
-        let limit = super::super::task::signed(task.reference()) / 10 * 9 - task.constant;
+        let limit = crate::problem::signed(task.reference()) / 10 * 9 - task.constant;
         with(&task, context, limit)
     }
 
@@ -356,7 +356,7 @@ mod tests {
             let asked = AtomicUsize::new(0);
             let stop = || asked.fetch_add(1, Ordering::Relaxed) >= most;
             on(&wide(), &stop, |task, context, limit| {
-                let budget = super::super::task::bytes(limit + task.constant);
+                let budget = crate::problem::bytes(limit + task.constant);
                 if let Ok(front) = Best.plan(task, budget, &context) {
                     assert!(front.points.iter().all(|point| point.cost.peak <= budget));
                 }

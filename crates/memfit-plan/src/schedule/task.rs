@@ -5,8 +5,10 @@ use memfit_ir::{Bytes, Codec, Csr, Device, Effect, Graph, InPlace, Nanos, OpId, 
 
 use crate::Context;
 use crate::liveness::Profile;
-use crate::order::{Ledger, Model};
+use crate::order::Model;
+use crate::problem::{Problem, bytes, signed};
 
+use super::early::early_of;
 use super::ids::{NodeId, earlier};
 use super::memo::Memo;
 
@@ -104,15 +106,18 @@ impl<'g> Task<'g> {
         replays_random: bool,
         context: &Context<'_>,
     ) -> Task<'g> {
-        let order = early(graph, order, in_place, context.device.align);
-        Task::build(graph, order, in_place, (replays_random, true), context)
+        let model = Model::new(graph, context.device.align, in_place);
+        let order = early_of(&model, order);
+        Task::build(graph, (model.problem, order), in_place, (replays_random, true), context)
     }
 
     /// The task of a step that a host issues op by op: first runs in the graph's own order, as the program calls them,
     /// only demanded in-place pairs, and no snapshots, which no call of the host's would take.
     #[must_use]
     pub fn issued(graph: &'g Graph, replays_random: bool, context: &Context<'_>) -> Task<'g> {
-        Task::build(graph, graph.op_ids().collect(), InPlace::Must, (replays_random, false), context)
+        let problem = Problem::of(graph, context.device.align, InPlace::Must);
+        let order = graph.op_ids().collect();
+        Task::build(graph, (problem, order), InPlace::Must, (replays_random, false), context)
     }
 
     /// The same task, with the schedules that run the ops of each of `starts` in that order beside those that searches
@@ -133,29 +138,27 @@ impl<'g> Task<'g> {
         self
     }
 
-    /// Every table. Whether the host replays generators, and whether snapshots may be taken.
+    /// `problem` seen through `order`. Whether the host replays generators, and whether snapshots may be taken.
     fn build(
         graph: &'g Graph,
-        order: Vec<OpId>,
+        (problem, order): (Problem, Vec<OpId>),
         in_place: InPlace,
         (replays_random, snapshots): (bool, bool),
         context: &Context<'_>,
     ) -> Task<'g> {
         let device = context.device;
-        let resident = graph.lasting();
-        let Operands { reads, writes, reuses, readers, mutator } =
-            Operands::of(graph, &order, in_place, &resident);
-        let rounded = |bytes: Bytes| signed(bytes.round_up(device.align));
-        let bytes: Vec<i64> = graph.value_ids().map(|value| rounded(graph.value(value).size)).collect();
-        let (mut constant, mut sources) = (0i64, 0i64);
-        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
-            let total = if resident[value.index()] { &mut constant } else { &mut sources };
-            *total += bytes[value.index()];
-        }
-        let size = bytes.iter().zip(&resident).map(|(&bytes, &resident)| if resident { 0 } else { bytes });
+        let node_of = nodes_of(order.len(), &order);
+        let nodes =
+            |ops: &[Option<OpId>]| ops.iter().map(|op| op.and_then(|op| node_of[op.index()])).collect();
+        let first_runs = order.iter().enumerate().flat_map(|(node, op)| {
+            let reads = problem.reads.row(op.index()).iter();
+            reads.map(move |value| (value.index(), NodeId::at(node)))
+        });
+        let is_source = |value: usize| problem.producer[value].is_none();
+        let size = |value: usize| if problem.resident[value] { 0 } else { problem.bytes[value] };
         let costs = Costs::of(graph, device);
         let cost: Vec<u64> = order.iter().map(|&op| costs.time(op).0).collect();
-        let workspace: Vec<i64> = order.iter().map(|&op| rounded(graph.op(op).workspace)).collect();
+        let workspace: Vec<i64> = order.iter().map(|op| problem.workspace[op.index()]).collect();
         let mut task = Task {
             graph,
             in_place: if in_place == InPlace::May { InPlace::May } else { InPlace::Must },
@@ -168,21 +171,21 @@ impl<'g> Task<'g> {
             snapped: Csr::default(),
             snapshot: vec![0; order.len()],
             snapshots: 0,
-            producer: producers(graph, &order),
-            reads,
-            writes,
-            reuses,
-            readers,
-            mutator,
+            reads: by_node(&problem.reads, &order),
+            writes: by_node(&problem.writes, &order),
+            reuses: by_node(&problem.reuses, &order),
+            readers: Csr::from_pairs(problem.value_count(), first_runs),
+            producer: nodes(&problem.producer),
+            mutator: nodes(&problem.mutator),
             recomputable: Vec::new(),
-            size: size.collect(),
-            bytes,
-            resident,
+            size: (0..problem.value_count()).map(size).collect(),
             held: Vec::new(),
-            live_out: graph.value_ids().map(|value| graph.is_result(value)).collect(),
             deadline: Vec::new(),
-            constant,
-            sources,
+            constant: problem.sum(|value| is_source(value) && problem.resident[value]),
+            sources: problem.sum(|value| is_source(value) && !problem.resident[value]),
+            bytes: problem.bytes,
+            resident: problem.resident,
+            live_out: problem.live_out,
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
             order,
             issued: !snapshots,
@@ -387,91 +390,11 @@ impl<'g> Task<'g> {
     }
 }
 
-/// `order`, with every op that leaves fewer bytes live than it found run as soon as it may, as long as that
-/// doesn't raise the peak: an optimizer's update right after its gradient instead of after all gradients, which
-/// nothing but running the backward pass again could make room for. Time O(ops + operands).
-#[must_use]
-pub fn early(graph: &Graph, order: &[OpId], in_place: InPlace, align: Bytes) -> Vec<OpId> {
-    let model = Model::new(graph, align, in_place);
-    let deps = model.dependencies();
-    if !deps.allow(order) {
-        return order.to_vec();
-    }
-    let peak = signed(model.peak(order));
-    let mut left: Vec<usize> = graph.op_ids().map(|op| deps.preds(op).len()).collect();
-    let mut done = vec![false; order.len()];
-    let mut ledger = Ledger::new(&model);
-    let mut early = Vec::with_capacity(order.len());
-    for &next in order {
-        let mut todo = vec![next];
-        while let Some(op) = todo.pop() {
-            let small = || ledger.leaves(op) < 0 && ledger.live().saturating_add(ledger.needs(op)) <= peak;
-            if done[op.index()] || left[op.index()] > 0 || (op != next && !small()) {
-                continue;
-            }
-            ledger.run(op);
-            done[op.index()] = true;
-            early.push(op);
-            for &after in deps.succs(op) {
-                left[after.index()] -= 1;
-            }
-            // Whoever may run now, or is the last to read something now; lowest number first.
-            let last = graph.op(op).reads.iter().filter_map(|value| ledger.last_reader(value.0));
-            let from = todo.len();
-            todo.extend(deps.succs(op).iter().copied().chain(last));
-            todo[from..].sort_unstable_by_key(|&op| std::cmp::Reverse(op));
-        }
-    }
-    early
-}
-
-/// What the ops of a graph read, write and mutate, by their place in an order.
-struct Operands {
-    reads: Csr<ValueId>,
-    writes: Csr<ValueId>,
-    reuses: Csr<Reuse>,
-    readers: Csr<NodeId>,
-    mutator: Vec<Option<NodeId>>,
-}
-
-impl Operands {
-    fn of(graph: &Graph, order: &[OpId], in_place: InPlace, resident: &[bool]) -> Operands {
-        let count = graph.value_count();
-        let (mut reads, mut writes, mut reuses) = (Csr::default(), Csr::default(), Csr::default());
-        let mut mutator = vec![None; count];
-        let mut pairs: Vec<(usize, NodeId)> = Vec::new();
-        let mut seen: Vec<Option<NodeId>> = vec![None; count];
-        for (node, &id) in order.iter().enumerate() {
-            let op = graph.op(id);
-            let node = NodeId::at(node);
-            let from = pairs.len();
-            let fresh = |value: &&ValueId| seen[value.index()].replace(node) != Some(node);
-            pairs.extend(op.reads.iter().filter(fresh).map(|value| (value.index(), node)));
-            reads.push(pairs[from..].iter().map(|&(value, _)| ValueId::at(value)));
-            writes.push(op.writes.iter().copied());
-            let must = op.reuses.iter().filter(|pair| pair.must);
-            let demanded = |input: ValueId| graph.value(input).mutator == Some(id);
-            let forced = |output: ValueId| graph.value(output).over.is_some();
-            for pair in must.clone() {
-                mutator[pair.input.index()] = Some(node);
-            }
-            let outputs = op.writes.iter().filter(|&&output| in_place == InPlace::May && !forced(output));
-            let may = outputs.flat_map(|&output| {
-                let inputs = graph.value(output).may_over.iter();
-                let inputs = inputs.filter(|&&input| !demanded(input) && !resident[input.index()]);
-                inputs.map(move |&input| Reuse { input, output, must: false })
-            });
-            reuses.push(must.copied().chain(may));
-        }
-        Operands { readers: Csr::from_pairs(count, pairs.iter().copied()), reads, writes, reuses, mutator }
-    }
-}
-
-/// By value: the place in `order` of the op that defines it.
-fn producers(graph: &Graph, order: &[OpId]) -> Vec<Option<NodeId>> {
-    let node_of = nodes_of(graph.op_count(), order);
-    let producer = |value| graph.value(value).producer.and_then(|op| node_of[op.index()]);
-    graph.value_ids().map(producer).collect()
+/// `rows`, which are by op, by its place in `order`.
+fn by_node<T: Copy>(rows: &Csr<T>, order: &[OpId]) -> Csr<T> {
+    let mut by_node = Csr::default();
+    order.iter().for_each(|op| by_node.push(rows.row(op.index()).iter().copied()));
+    by_node
 }
 
 /// By op, of so many: its place in `order`.
@@ -481,14 +404,4 @@ pub(super) fn nodes_of(ops: usize, order: &[OpId]) -> Vec<Option<NodeId>> {
         node_of[op.index()] = Some(NodeId::at(node));
     }
     node_of
-}
-
-/// A number of bytes that is known not to be negative.
-pub(super) fn bytes(amount: i64) -> Bytes {
-    Bytes(u64::try_from(amount).unwrap_or(0))
-}
-
-/// A number of bytes as it is counted here: budgets beyond measure become a limit that is never met.
-pub(super) fn signed(amount: Bytes) -> i64 {
-    i64::try_from(amount.0).unwrap_or(i64::MAX >> 1).min(i64::MAX >> 1)
 }

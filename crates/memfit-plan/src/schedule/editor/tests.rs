@@ -6,7 +6,7 @@ use memfit_testkit::{Layered, layered};
 
 use super::*;
 use crate::Context;
-use crate::schedule::task::signed;
+use crate::problem::signed;
 use crate::schedule::transfers::program;
 
 fn link(random: &mut Random) -> Link {

@@ -10,8 +10,8 @@ use memfit_ir::{Device, Form, ValueId};
 use super::clock::{Clock, Told};
 use super::machine::{Links, Moment, Way};
 use super::{Away, Editor};
+use crate::problem::signed;
 use crate::schedule::ids::RunId;
-use crate::schedule::task::signed;
 use crate::schedule::transfers::Leave;
 
 /// Work that a block is, which runs again: about as much as so many events.

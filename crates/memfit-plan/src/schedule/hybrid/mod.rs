@@ -18,9 +18,9 @@ use super::layers::{Layer, turn};
 use super::moves::Choices;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
-use super::task::signed;
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
 use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
+use crate::problem::signed;
 
 /// Every strategy. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];

@@ -16,8 +16,8 @@ use super::Task;
 use super::editor::{Away, Editor};
 use super::ids::{NodeId, RunId};
 use super::random::Random;
-use super::task::signed;
 use super::transfers::LEAST;
+use crate::problem::signed;
 
 use drop::Drop;
 use exchange::Exchange;

@@ -8,7 +8,7 @@
 use memfit_ir::{Bytes, Nanos, ValueId};
 
 use super::Task;
-use super::task::signed;
+use crate::problem::signed;
 
 /// The most nodes that are looked at: those where most is live.
 const NODES: usize = 400;

@@ -18,8 +18,8 @@ use memfit_ir::{Bytes, Nanos, ValueId};
 use super::ids::NodeId;
 use super::layers::turn;
 use super::search::Search;
-use super::task::signed;
 use super::{Front, Infeasible, RunList, Scheduler, Task};
+use crate::problem::signed;
 use crate::{Context, Info};
 
 /// The programme over (first block, last block, slots of memory).

@@ -14,8 +14,8 @@ use memfit_ir::{Bytes, Nanos};
 use super::climb;
 use super::ids::NodeId;
 use super::model::{self, Answer};
-use super::task::signed;
 use super::{Front, Infeasible, Instead, Point, RunList, Scheduler, Task};
+use crate::problem::signed;
 use crate::{Context, Info};
 
 /// The exact programme.

@@ -7,9 +7,9 @@ use super::greedy::{self, Purse, SCORES};
 use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM, usual_changes};
-use super::task::{bytes, signed};
 use super::{Front, Point, RunList, Task, bound};
 use crate::Context;
+use crate::problem::{bytes, signed};
 
 /// How much work a rung gets.
 struct Work {

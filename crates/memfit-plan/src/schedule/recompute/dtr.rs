@@ -9,8 +9,8 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, Age, Price, Purse, Score};
 use super::ladder::ladder;
-use super::task::signed;
 use super::{Front, Infeasible, RunList, Scheduler, Task};
+use crate::problem::signed;
 use crate::{Context, Info};
 
 /// Evicts by one rule.

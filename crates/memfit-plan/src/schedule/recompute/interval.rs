@@ -10,8 +10,8 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::ladder::ladder;
 use super::search::{Effort, HOT, Search};
-use super::task::signed;
 use super::{Front, Infeasible, RunList, Scheduler, Task};
+use crate::problem::{bytes, signed};
 use crate::{Context, Info};
 
 /// At most so many runs of an op.
@@ -48,7 +48,7 @@ impl Scheduler for Interval {
             if target > signed(budget) || (context.stop)() {
                 break;
             }
-            let Some(start) = front.fastest(super::task::bytes(target)).or(front.points.last()) else {
+            let Some(start) = front.fastest(bytes(target)).or(front.points.last()) else {
                 break;
             };
             let best = if signed(start.cost.peak) > target { u64::MAX } else { start.cost.time.0 };

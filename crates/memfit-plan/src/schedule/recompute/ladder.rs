@@ -1,7 +1,7 @@
 //! The targets that strategies aim at, whatever the budget: so that budgets are monotone.
 
-use super::task::signed;
 use super::{RunList, Task};
+use crate::problem::signed;
 
 /// Targets in bytes, the constant included, ascending, and whether each is a round one: every twentieth of the
 /// graph's peak and of what lies between floor and peak, of which every tenth and quarter is round.

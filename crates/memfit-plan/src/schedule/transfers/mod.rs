@@ -15,5 +15,5 @@ pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one
 
 use super::editor::Away;
 use super::ids::NodeId;
-use super::task::signed;
 use super::{Front, Infeasible, Moved, RunList, Task, random};
+use crate::problem::signed;
