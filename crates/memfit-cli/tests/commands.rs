@@ -470,8 +470,8 @@ fn half_the_memory_costs_time_and_says_how_much() {
 fn compare_and_sweep_show_what_fits() {
     let small = "crates/memfit-cli/src/commands/doctor.json";
     let listed = object(&memfit(&["strategies", "--json"]));
-    let listed = listed["strategies"].as_array().unwrap().iter();
-    let listed = listed.filter(|s| s["family"] != "evict" && s["family"] != "allocate").count();
+    let listed =
+        listed["strategies"].as_array().unwrap().iter().filter(|one| !family(&listed, one).online).count();
     let compared = object(&memfit(&["compare", small, "--budget", "100%", "--json"]));
     assert_eq!(compared["rows"].as_array().unwrap().len(), listed);
     let scratch = Scratch::new("sweep");
@@ -564,22 +564,43 @@ fn a_plan_leaves_as_c_json_and_csv() {
     assert!(stderr(&unchecked).contains("not verified"));
 }
 
+/// What is listed of the family that `strategy` is of.
+struct Family {
+    online: bool,
+    schedules: bool,
+}
+
+fn family(listed: &Value, strategy: &Value) -> Family {
+    let mut families = listed["families"].as_array().unwrap().iter();
+    let family = families.find(|family| family["name"] == strategy["family"]).unwrap();
+    let schedules = !family["means"].as_array().unwrap().is_empty();
+    Family { online: family["online"].as_bool().unwrap(), schedules }
+}
+
 #[test]
 fn every_strategy_of_the_tables_can_be_named() {
     let listed = object(&memfit(&["strategies", "--json"]));
     let small = "crates/memfit-cli/src/commands/doctor.json";
-    let planned =
-        |strategy: &&Value| ["order", "recompute", "place"].iter().any(|f| strategy["family"] == *f);
+    let planned = |strategy: &&Value| !family(&listed, strategy).online;
     for strategy in listed["strategies"].as_array().unwrap().iter().filter(planned) {
         let name = format!("{}:{}", strategy["family"].as_str().unwrap(), strategy["name"].as_str().unwrap());
         let output = memfit(&["plan", small, "--budget", "1GiB", "--strategy", &name, "--json"]);
         assert_eq!(code(&output), 0, "{name}: {}", stderr(&output));
-        // A recomputation is asked only where keeping everything does not fit.
+        // Schedulers are asked only where keeping everything does not fit.
         let used = object(&output)["strategy"].as_str().unwrap().contains(&name);
-        assert!(used || strategy["family"] == "recompute", "{name}");
+        assert_eq!(used, !family(&listed, strategy).schedules, "{name}");
         assert!(strategy["source"].as_str().is_some_and(|source| !source.is_empty()), "{name}");
     }
     assert!(listed["devices"].as_array().unwrap().len() >= 11);
+    let text = stdout(&memfit(&["strategies"]));
+    for family in listed["families"].as_array().unwrap() {
+        let (name, summary) = (family["name"].as_str().unwrap(), family["summary"].as_str().unwrap());
+        assert!(text.lines().any(|line| line == format!("{name}: {summary}")), "{name}\n{text}");
+        assert!(
+            text.contains(&format!("{name}:{} (default)", family["default"].as_str().unwrap())),
+            "{name}"
+        );
+    }
 }
 
 #[test]
