@@ -13,6 +13,7 @@ use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::guide::Guide;
 use crate::host::{Block, Host};
+use crate::ids::StorageId;
 use crate::log::Log;
 use crate::released::Past;
 use crate::scratch::Scratch;
@@ -40,7 +41,7 @@ pub struct Engine<'a, H: Host> {
     pub(crate) guide: Option<Guide>,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
-    /// Storages that can't be computed again since their makers were last looked at.
+    /// Storages that can't be computed again since their producers were last looked at.
     pub(crate) kept: Vec<u32>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
@@ -139,7 +140,8 @@ impl<'a, H: Host> Engine<'a, H> {
         let storage = self.state.new_storage(size);
         let tensor = self.state.new_tensor(storage, NONE);
         self.evictor.created(&self.state, storage);
-        self.host.allocate(Block { storage, offset: Bytes(offset), size });
+        let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size };
+        self.host.allocate(block);
         let now = self.state.now;
         let this = &mut self.state.storages[storage as usize];
         (this.resident, this.offset, this.last_access, this.role) = (true, offset, now, role);
@@ -437,6 +439,13 @@ impl<'a, H: Host> Engine<'a, H> {
         Some(self.block(this.storage))
     }
 
+    /// The storage that `tensor` is, or is a view of.
+    #[must_use]
+    pub fn storage_of(&self, tensor: TensorId) -> Option<StorageId> {
+        let this = self.state.tensors.get(tensor.index()).filter(|tensor| tensor.alive)?;
+        Some(StorageId(this.storage))
+    }
+
     /// Whether `tensor` can be computed again.
     #[must_use]
     pub fn is_evictable(&self, tensor: TensorId) -> bool {
@@ -446,6 +455,6 @@ impl<'a, H: Host> Engine<'a, H> {
 
     pub(crate) fn block(&self, storage: u32) -> Block {
         let this = self.state.storage(storage);
-        Block { storage, offset: Bytes(this.offset), size: Bytes(this.size) }
+        Block { storage: Some(StorageId(storage)), offset: Bytes(this.offset), size: Bytes(this.size) }
     }
 }

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guide::Guide;
 use crate::host::Host;
+use crate::ids::StorageId;
 use crate::plan::StepPlan;
 use crate::state::{NONE, next_index};
 
@@ -329,7 +330,7 @@ impl<H: Host> Engine<'_, H> {
         let Some(storage) = self.storage_named(tensor) else { return };
         if !self.state.storage(storage).in_pool {
             self.forgo(storage);
-        } else if self.host.is_shared(storage) {
+        } else if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.
             self.keep(storage);
         } else {

@@ -6,6 +6,7 @@ use crate::call::{Dealloc, Fate, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
+use crate::ids::StorageId;
 use crate::state::NONE;
 
 impl<H: Host> Engine<'_, H> {
@@ -110,7 +111,7 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn keep(&mut self, storage: u32) {
         self.state.leave_pool(storage);
         if std::mem::take(&mut self.state.storages[storage as usize].evictable) {
-            self.host.keep(storage);
+            self.host.keep(StorageId(storage));
             self.kept.push(storage);
         }
     }

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::evict::Ask;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Run, expected};
+use crate::ids::StorageId;
 use crate::log::Log;
 use crate::scratch::Scratch;
 use crate::state::NONE;
@@ -54,7 +55,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let mut workspace = self.allocate_for(record, reads, writes)?;
         for (at, block) in writes.iter_mut().enumerate() {
-            block.storage = self.kept(record, at);
+            block.storage = self.destination(record, at);
         }
         let this = self.state.record(record);
         let (kind, generator) = (this.kind, (this.generator != u64::MAX).then_some(this.generator));
@@ -108,16 +109,16 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
-    /// The storage that the output at `at` will be, or `NONE` if it's discarded at once.
-    fn kept(&self, record: u32, at: usize) -> u32 {
+    /// The storage that the output at `at` will be; none if it's discarded at once.
+    fn destination(&self, record: u32, at: usize) -> Option<StorageId> {
         let this = self.state.record(record);
         let written = this.writes[at];
         if written == NONE {
-            return NONE;
+            return None;
         }
         let storage = self.state.storage_of(written);
         let view = matches!(this.outputs[at], Output::View(_));
-        if self.state.storage(storage).resident && !view { NONE } else { storage }
+        (view || !self.state.storage(storage).resident).then_some(StorageId(storage))
     }
 
     /// Blocks for all that `record` writes, and its scratch memory.
@@ -135,7 +136,7 @@ impl<H: Host> Engine<'_, H> {
                 Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
                     Ok(offset) => {
                         // If there is no room for the others this is given back: not in the name of what is there.
-                        let storage = self.kept(record, at);
+                        let storage = self.destination(record, at);
                         let block = Block { storage, offset: Bytes(offset), size };
                         self.host.allocate(block);
                         block
@@ -152,7 +153,7 @@ impl<H: Host> Engine<'_, H> {
         let workspace = outcome.and_then(|()| {
             let last = self.state.record(record).outputs.len();
             let offset = self.room_at(last, scratch, record, need)?;
-            let block = Block { storage: NONE, offset: Bytes(offset), size: Bytes(scratch) };
+            let block = Block { storage: None, offset: Bytes(offset), size: Bytes(scratch) };
             if scratch > 0 {
                 self.host.allocate(block);
             }
@@ -214,7 +215,7 @@ impl<H: Host> Engine<'_, H> {
                 if !self.state.storage(victim).in_pool {
                     continue;
                 }
-                if self.host.is_shared(victim) {
+                if self.host.is_shared(StorageId(victim)) {
                     self.keep(victim);
                 } else {
                     self.stats.evictions += 1;
@@ -277,8 +278,12 @@ impl<H: Host> Engine<'_, H> {
         for (at, &block) in writes.iter().enumerate() {
             let written = this.writes[at];
             let is_view = matches!(this.outputs[at], Output::View(_));
-            if !is_view && written != NONE && block.size >= SPARSE {
-                self.unweighed.push((block.storage, self.state.tensor(written).value));
+            if let Some(StorageId(storage)) = block.storage
+                && !is_view
+                && written != NONE
+                && block.size >= SPARSE
+            {
+                self.unweighed.push((storage, self.state.tensor(written).value));
             }
         }
     }

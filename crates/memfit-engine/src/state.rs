@@ -98,10 +98,7 @@ pub(crate) struct Record {
 impl Record {
     /// Bytes that must be free to run it.
     pub(crate) fn need(&self) -> u64 {
-        let sizes = self.outputs.iter().map(|output| match output {
-            Output::Fresh(size) => size.0,
-            Output::View(_) | Output::InPlace(_) => 0,
-        });
+        let sizes = self.outputs.iter().map(|output| output.bytes().0);
         sizes.fold(self.workspace, u64::saturating_add)
     }
 }

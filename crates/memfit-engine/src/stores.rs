@@ -14,6 +14,7 @@ use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Source};
+use crate::ids::StorageId;
 use crate::state::NONE;
 
 impl<H: Host> Engine<'_, H> {
@@ -28,7 +29,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
-        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(storage) {
+        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
             return Ok(None);
         }
         let block = self.block(storage);
@@ -87,7 +88,7 @@ impl<H: Host> Engine<'_, H> {
                 Err(Fault::NoRoom(_)) => return Ok(None),
                 Err(fault) => return Err(fault),
             };
-            let taken = Block { storage: NONE, offset, size };
+            let taken = Block { storage: None, offset, size };
             self.host.allocate(taken);
             block = Some(taken);
         }
@@ -146,7 +147,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let size = self.state.storage(storage).size;
         let offset = self.room_near(place, size)?;
-        let block = Block { storage, offset: Bytes(offset), size: Bytes(size) };
+        let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size: Bytes(size) };
         self.host.allocate(block);
         let before = self.host.clock();
         let loaded = self.host.load(row.name, block);

@@ -39,6 +39,7 @@ mod replaying;
 mod shelf;
 pub mod snapshot;
 mod stepping;
+mod steps;
 mod sweep;
 
 pub use check::{check, check_text};
@@ -48,9 +49,10 @@ pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal, LaneRule, Recomputing};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
-pub use shelf::{Shelf, codecs, density, host_memory};
+pub use shelf::{Shelf, codecs, density, host_memory, host_settings};
 pub use snapshot::{SnapshotExplanation, explain_snapshot};
 pub use stepping::{AUTO, PLANNING_SECONDS, PORTFOLIO, StepPlanner};
+pub use steps::Steps;
 pub use sweep::{Outcome, compare, sweep};
 
 pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};
