@@ -49,6 +49,7 @@ mod ids;
 mod info;
 pub mod kit;
 mod log;
+mod maybe;
 pub mod offline;
 mod past;
 mod plan;

@@ -9,8 +9,8 @@ use crate::fault::Fault;
 use crate::host::{Block, Host, Run, expected};
 use crate::ids::StorageId;
 use crate::log::Log;
+use crate::maybe::Maybe;
 use crate::scratch::Scratch;
-use crate::state::NONE;
 
 /// Runs between two looks at the time.
 const RUNS_PER_LOOK: u64 = 16;
@@ -29,7 +29,7 @@ fn with_margin(density: f32) -> f32 {
 
 impl<H: Host> Engine<'_, H> {
     /// Runs `record`, whose inputs are there and locked.
-    pub(crate) fn run(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+    pub(crate) fn run(&mut self, record: u32, target: Option<u32>) -> Result<(), Fault> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let ran = self.run_with(record, target, &mut scratch);
         scratch.reads.clear();
@@ -39,7 +39,7 @@ impl<H: Host> Engine<'_, H> {
         ran
     }
 
-    fn run_with(&mut self, record: u32, target: u32, scratch: &mut Scratch) -> Result<(), Fault> {
+    fn run_with(&mut self, record: u32, target: Option<u32>, scratch: &mut Scratch) -> Result<(), Fault> {
         if !self.unweighed.is_empty() {
             self.weigh();
         }
@@ -58,7 +58,7 @@ impl<H: Host> Engine<'_, H> {
             block.storage = self.destination(record, at);
         }
         let this = self.state.record(record);
-        let (kind, generator) = (this.kind, (this.generator != u64::MAX).then_some(this.generator));
+        let (kind, generator) = (this.kind, this.generator);
         let run = Run {
             kind: &self.kinds[kind as usize],
             call: this.call,
@@ -112,10 +112,7 @@ impl<H: Host> Engine<'_, H> {
     /// The storage that the output at `at` will be; none if it's discarded at once.
     fn destination(&self, record: u32, at: usize) -> Option<StorageId> {
         let this = self.state.record(record);
-        let written = this.writes[at];
-        if written == NONE {
-            return None;
-        }
+        let written = this.writes[at].get()?;
         let storage = self.state.storage_of(written);
         let view = matches!(this.outputs[at], Output::View(_));
         (view || !self.state.storage(storage).resident).then_some(StorageId(storage))
@@ -262,8 +259,7 @@ impl<H: Host> Engine<'_, H> {
         if after != before {
             this.time = after;
             for at in 0..self.state.record(record).writes.len() {
-                let written = self.state.record(record).writes[at];
-                if written != NONE {
+                if let Some(written) = self.state.record(record).writes[at].get() {
                     let storage = self.state.storage_of(written);
                     let cost = &mut self.state.storages[storage as usize].cost;
                     *cost = cost.saturating_sub(before).saturating_add(after);
@@ -276,14 +272,13 @@ impl<H: Host> Engine<'_, H> {
     fn note_made(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
         for (at, &block) in writes.iter().enumerate() {
-            let written = this.writes[at];
             let is_view = matches!(this.outputs[at], Output::View(_));
-            if let Some(StorageId(storage)) = block.storage
+            let value = this.writes[at].get().and_then(|written| self.state.tensor(written).value.get());
+            if let (Some(StorageId(storage)), Some(value)) = (block.storage, value)
                 && !is_view
-                && written != NONE
                 && block.size >= SPARSE
             {
-                self.unweighed.push((storage, self.state.tensor(written).value));
+                self.unweighed.push((storage, value));
             }
         }
     }
@@ -293,7 +288,7 @@ impl<H: Host> Engine<'_, H> {
         for (storage, value) in std::mem::take(&mut self.unweighed) {
             let this = self.state.storage(storage);
             let root = self.state.tensors.get(this.root as usize);
-            if !this.resident || root.is_none_or(|root| root.value != value) {
+            if !this.resident || root.is_none_or(|root| !root.value.is(value)) {
                 continue;
             }
             let seen = self.host.density(self.block(storage));
@@ -306,7 +301,14 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Books what a run has made: `target` last.
-    fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Block, fresh: &mut Vec<u32>) {
+    fn settle(
+        &mut self,
+        record: u32,
+        target: Option<u32>,
+        writes: &[Block],
+        workspace: Block,
+        fresh: &mut Vec<u32>,
+    ) {
         if let Some(log) = &mut self.log {
             let kind = self.state.record(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
@@ -316,6 +318,7 @@ impl<H: Host> Engine<'_, H> {
             }
         }
         let count = self.state.record(record).writes.len();
+        let target = Maybe::from(target);
         let last = self.state.record(record).writes.iter().position(|&written| written == target);
         let order = (0..count).filter(|&at| Some(at) != last).chain(last);
         for at in order {
@@ -325,12 +328,12 @@ impl<H: Host> Engine<'_, H> {
                 let old = self.state.storage_of(self.state.record(record).reads[of]);
                 self.overwritten(old);
             }
-            if written == NONE {
+            let Some(written) = written.get() else {
                 if !matches!(output, Output::View(_)) {
                     self.free(block);
                 }
                 continue;
-            }
+            };
             let storage = self.state.storage_of(written);
             if !matches!(output, Output::View(_)) {
                 if self.state.storage(storage).resident {
