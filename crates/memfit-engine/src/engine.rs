@@ -43,7 +43,7 @@ pub struct Engine<'a, H: Host> {
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
     /// Storages that can't be computed again since their producers were last looked at.
-    pub(crate) kept: Vec<u32>,
+    pub(crate) fixed: Vec<u32>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
     /// What the program has given up.
@@ -95,7 +95,7 @@ impl<'a, H: Host> Engine<'a, H> {
             known_kinds: FxHashMap::default(),
             pins: BTreeMap::new(),
             scratch: Scratch::default(),
-            kept: Vec::new(),
+            fixed: Vec::new(),
             waiting: Vec::new(),
             stores: Stores::default(),
         };
@@ -193,7 +193,7 @@ impl<'a, H: Host> Engine<'a, H> {
             self.known(tensor)?;
         }
         // Storages that are overwritten, sorted.
-        let mut over = std::mem::take(&mut self.scratch.work);
+        let mut over = std::mem::take(&mut self.scratch.queue);
         over.clear();
         over.extend(call.outputs.iter().filter_map(|output| match *output {
             Output::InPlace(of) => call.reads.get(of).map(|read| self.state.storage_of(read.0)),
@@ -203,7 +203,7 @@ impl<'a, H: Host> Engine<'a, H> {
         let twice = over.windows(2).any(|pair| pair[0] == pair[1]);
         let checked = self.check_outputs(call, &over, twice);
         over.clear();
-        self.scratch.work = over;
+        self.scratch.queue = over;
         checked
     }
 

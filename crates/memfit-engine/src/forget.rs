@@ -107,7 +107,7 @@ impl<H: Host> Engine<'_, H> {
         self.state.leave_pool(storage);
         if std::mem::take(&mut self.state.storages[storage as usize].evictable) {
             self.host.keep(StorageId(storage));
-            self.kept.push(storage);
+            self.fixed.push(storage);
         }
     }
 
@@ -123,7 +123,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// What can't go any more needs no producer, unless that makes something else that can.
     pub(crate) fn forget_producers(&mut self) {
-        while let Some(storage) = self.kept.pop() {
+        while let Some(storage) = self.fixed.pop() {
             if !self.settings.forget || !self.state.storage(storage).alive {
                 continue;
             }
@@ -152,10 +152,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
     pub(crate) fn collect(&mut self, tensor: u32) {
-        let mut work = std::mem::take(&mut self.scratch.work);
+        let mut work = std::mem::take(&mut self.scratch.queue);
         work.push(tensor);
         self.collect_all(&mut work);
-        self.scratch.work = work;
+        self.scratch.queue = work;
     }
 
     /// [`Engine::collect`] for each of `work`, the last one first.
@@ -234,10 +234,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// A record leaves the tables, and so does what only it needed.
     fn close_and_collect(&mut self, record: u32) {
-        let mut work = std::mem::take(&mut self.scratch.work);
+        let mut work = std::mem::take(&mut self.scratch.queue);
         self.close(record, &mut work);
         self.collect_all(&mut work);
-        self.scratch.work = work;
+        self.scratch.queue = work;
     }
 
     /// [`Engine::detach`], if all that `record` makes is there to stay. True if it went.

@@ -148,8 +148,8 @@ impl Inner {
         for operand in operands {
             let tensor = self.source(&operand.storage)?;
             match exposed {
-                true => self.again(py, |engine| engine.expose(tensor))?,
-                false => self.again(py, |engine| engine.keep_resident(tensor))?,
+                true => self.retry(py, |engine| engine.expose(tensor))?,
+                false => self.retry(py, |engine| engine.keep_resident(tensor))?,
             }
         }
         Ok(())
@@ -183,7 +183,7 @@ impl Inner {
         role: Role,
     ) -> PyResult<TensorId> {
         let py = storage.py();
-        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
+        let tensor = self.retry(py, |engine| engine.put(Bytes(bytes), role))?;
         let glue = &self.engine.host.glue;
         let pointer = glue.pointer_of(storage);
         let outside = bytes > 0 && !glue.is_resizable(storage)?;

@@ -222,7 +222,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.pin(tensor))
+        inner.retry(py, |engine| engine.pin(tensor))
     }
 
     /// Takes one `pin` back.
@@ -245,7 +245,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.restore(tensor))
+        inner.retry(py, |engine| engine.restore(tensor))
     }
 
     /// Brings a storage back for good: somebody outside gets its address, and may write to it.
@@ -259,7 +259,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.expose(tensor))?;
+        inner.retry(py, |engine| engine.expose(tensor))?;
         inner.expose(storage.as_ptr().addr());
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Eager {
         let Some(tensor) = inner.known(storage) else {
             return Ok(());
         };
-        inner.again(py, |engine| engine.keep_resident(tensor))
+        inner.retry(py, |engine| engine.keep_resident(tensor))
     }
 
     /// Whether a storage is watched.
@@ -418,7 +418,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.restore(tensor))?;
+        inner.retry(py, |engine| engine.restore(tensor))?;
         inner.written_once(py, "compiled code", &[storage.as_ptr().addr()])
     }
 
@@ -426,7 +426,7 @@ impl Eager {
     fn set_budget(&self, py: Python<'_>, budget: u64) -> PyResult<()> {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        inner.again(py, |engine| engine.set_budget(Bytes(budget)))
+        inner.retry(py, |engine| engine.set_budget(Bytes(budget)))
     }
 
     /// What has been done so far.

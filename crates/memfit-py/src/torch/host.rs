@@ -85,7 +85,7 @@ pub(super) struct Torch {
     pub(super) raised: Option<PyErr>,
     pub(super) dead: Dead,
     /// Storages that the host holds since somebody looked.
-    pub(super) kept: Vec<StorageId>,
+    pub(super) newly_held: Vec<StorageId>,
     /// Copies of storages in the memory of the process.
     shelf: Shelf,
     start: Instant,
@@ -101,7 +101,7 @@ impl Torch {
             pending: None,
             raised: None,
             dead: Dead::default(),
-            kept: Vec::new(),
+            newly_held: Vec::new(),
             shelf: Shelf::default(),
             start: Instant::now(),
         }
@@ -161,7 +161,7 @@ impl Torch {
     }
 
     /// A repetition, into new storages.
-    fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
+    fn repeat(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
         let lost = |error| PyRuntimeError::new_err(format!("memfit: {error}"));
         self.switches.look(py, &self.glue)?;
         let recipe = self.recipes.recall(run).map_err(lost)?;
@@ -337,7 +337,7 @@ impl Host for Torch {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         Python::attach(|py| {
             if run.repetition > 0 {
-                let ran = self.again(py, run);
+                let ran = self.repeat(py, run);
                 return self.fail(ran);
             }
             // The running statistics of a batch normalisation were written by its own call.
@@ -410,7 +410,7 @@ impl Host for Torch {
 
     fn keep(&mut self, storage: StorageId) {
         Python::attach(|py| self.slots.at(storage).hold(py));
-        self.kept.push(storage);
+        self.newly_held.push(storage);
     }
 
     fn close(&mut self, call: u64) {

@@ -79,7 +79,7 @@ impl Inner {
 
     /// Notes the storages that the host has come to hold. To be called before they change hands.
     pub(super) fn look_later(&mut self) {
-        for storage in std::mem::take(&mut self.engine.host.kept) {
+        for storage in std::mem::take(&mut self.engine.host.newly_held) {
             let Owner::Both(held) = &self.engine.host.slots.at(storage).owner else { continue };
             let address = held.as_ptr().addr();
             if let Some(entry) = self.entries.get(&address) {
@@ -128,7 +128,7 @@ impl Inner {
 
     /// Cuts off what costs more than it serves.
     pub(super) fn cut_past(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.again(py, Engine::cut_past)
+        self.retry(py, Engine::cut_past)
     }
 
     /// Looks at all storages that the host holds.
@@ -189,7 +189,7 @@ impl Inner {
                 continue;
             };
             let tensor = entry.tensor;
-            if let Err(error) = self.again(py, |engine| engine.restore(tensor)) {
+            if let Err(error) = self.retry(py, |engine| engine.restore(tensor)) {
                 outcome = outcome.and(Err(error));
             }
         }

@@ -26,7 +26,7 @@ impl Inner {
         let mut pinned = Vec::with_capacity(reads.len());
         let mut ready = Ok(());
         for &read in reads {
-            ready = self.again(py, |engine| engine.pin(read));
+            ready = self.retry(py, |engine| engine.pin(read));
             if ready.is_err() {
                 break;
             }
@@ -60,7 +60,7 @@ impl Inner {
 
     /// Room for bytes that are in no storage.
     pub(super) fn put_bytes(&mut self, py: Python<'_>, bytes: u64) -> PyResult<TensorId> {
-        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
+        let tensor = self.retry(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
         if let Some(storage) = self.engine.storage_of(tensor) {
             *self.engine.host.slots.at(storage) = Slot::default();
         }

@@ -23,7 +23,7 @@ impl Inner {
     pub(super) fn hold_parts<'py>(&mut self, py: Python<'py>, parts: &[Bound<'py, PyAny>]) -> PyResult<()> {
         for part in parts {
             let tensor = self.source(part)?;
-            self.again(py, |engine| engine.expose(tensor))?;
+            self.retry(py, |engine| engine.expose(tensor))?;
             self.expose(part.as_ptr().addr());
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Inner {
         match self.entries.get(&storage.as_ptr().addr()) {
             Some(entry) if entry.bytes <= READ_BY_NATIVE => {
                 let tensor = entry.tensor;
-                self.again(py, |engine| engine.keep_resident(tensor))
+                self.retry(py, |engine| engine.keep_resident(tensor))
             }
             _ => Ok(()),
         }

@@ -47,7 +47,7 @@ impl Inner {
     }
 
     /// Does what may have to bring bytes back; where there is no room, or bytes have died on the way, once more.
-    pub(super) fn again<T>(
+    pub(super) fn retry<T>(
         &mut self,
         py: Python<'_>,
         work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,

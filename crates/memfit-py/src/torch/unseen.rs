@@ -179,7 +179,7 @@ impl Inner {
         }));
         aliases.sort_unstable_by_key(|&(token, ..)| token);
         for (_, address, tensor) in aliases {
-            self.again(py, |engine| engine.expose(tensor))?;
+            self.retry(py, |engine| engine.expose(tensor))?;
             if let Some(entry) = self.entries.get_mut(&address) {
                 entry.exposed = true;
             }

@@ -70,7 +70,7 @@ impl Inner {
         let Vacated { tensor: over, storage, address, bytes, owner } = vacated;
         let made = match tensor {
             Some(tensor) => Ok(tensor),
-            None => self.again(py, |engine| engine.put(Bytes(bytes), Role::Input)),
+            None => self.retry(py, |engine| engine.put(Bytes(bytes), Role::Input)),
         };
         let tensor_id = match made {
             Ok(tensor) => tensor,
