@@ -9,7 +9,7 @@ use memfit_formats::{
 use memfit_ir::text::Document;
 use memfit_ir::{Device, Graph, text};
 
-use crate::Failure;
+use crate::{Failure, replaying};
 
 /// How to read a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct Options {
     pub dims: BTreeMap<String, u64>,
 }
 
-/// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, JSON as Checkmate and G10 write it, the
-/// text form (`.mfg`) or an ONNX model. The format is found from the bytes.
+/// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, JSON as Checkmate and G10 write it, a log of the
+/// DTR simulator, the text form (`.mfg`) or an ONNX model. The format is found from the bytes.
 ///
 /// # Errors
 ///
@@ -39,6 +39,9 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     }
     if is_text {
         return document(bytes)?.graph.ok_or_else(|| no_section("graph").into());
+    }
+    if is_json && replaying::is_log(bytes) {
+        return replaying::graph_of_log(bytes);
     }
     if is_json {
         // Our own form says which it is; the others are told by what they have. What is neither is reported as ours.

@@ -1,11 +1,12 @@
 //! A recorded step, run again in virtual time by the online engine.
 
 use memfit_engine::replay::{
-    Base, Event, Outcome, ReplayReport, Trace, replay, replay_guided, replay_planned,
+    Base, Event, Outcome, ReplayReport, Trace, recorded, replay, replay_guided, replay_planned,
 };
 use memfit_engine::{Dealloc, Fault, Found, Output, Settings, Tried};
+use memfit_formats::FormatError;
 use memfit_formats::simrd::{self, Log, LogEvent};
-use memfit_ir::{Bytes, Effect, Role};
+use memfit_ir::{Bytes, Effect, Graph, Role};
 use memfit_plan::Family;
 use memfit_plan::families::Unknown;
 use memfit_sim::Costs;
@@ -52,8 +53,7 @@ pub struct Recording {
 ///
 /// [`Failure::Input`] names the place in the file.
 pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Result<Recording, Failure> {
-    let head = &bytes[..bytes.len().min(256)];
-    if head.windows(13).any(|window| window == b"\"INSTRUCTION\"") {
+    if is_log(bytes) {
         let trace = trace(&simrd::read(bytes)?);
         return Ok(Recording { base: trace.base(), trace, floor: None });
     }
@@ -63,6 +63,22 @@ pub fn recording(bytes: &[u8], options: &input::Options, device: &Device) -> Res
     let base = trace.base();
     let trace = trace.with_snapshots(|bytes| device.copy_time(bytes));
     Ok(Recording { trace, base, floor: Some(Floor::of(&graph, device.align).bytes) })
+}
+
+/// Whether this is a log of the DTR simulator.
+pub(crate) fn is_log(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(256)];
+    head.windows(13).any(|window| window == b"\"INSTRUCTION\"")
+}
+
+/// The graph of the step that a log tells of, as it runs without a budget.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the place in the file, or says that the log contradicts itself.
+pub(crate) fn graph_of_log(bytes: &[u8]) -> Result<Graph, Failure> {
+    let recorded = recorded(&trace(&simrd::read(bytes)?));
+    Ok(recorded.map_err(|fault| FormatError::new("", format!("the log contradicts itself: {fault}")))?.graph)
 }
 
 /// What became of a replay.

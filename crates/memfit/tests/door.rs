@@ -161,6 +161,10 @@ fn graphs_of_others_are_told_by_their_content() {
     for graph in [&checkmate[..], &g10[..]] {
         assert!(recording(graph, &Default::default(), &input::device("A100-80").unwrap()).is_ok());
     }
+    let log = include_bytes!("../../../corpus/recorded/every-instruction.log");
+    assert!(read(log).op_count() > 1);
+    let torn = input::graph(&log[..log.len() / 2], &Default::default()).unwrap_err();
+    assert!(matches!(torn, Failure::Input(_)), "{torn}");
     let neither = input::graph(br#"{"nodes": []}"#, &Default::default()).unwrap_err();
     assert!(neither.to_string().contains("schema"), "{neither}");
 }
