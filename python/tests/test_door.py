@@ -109,7 +109,7 @@ def test_a_budget_that_is_too_small_says_what_would_do():
     assert (error.budget_bytes, error.floor_bytes) == (300 << 20, floor.floor_bytes)
     assert error.dominant == floor.largest_step == error.witness["name"]
     assert error.proved is True
-    said = re.search(r"`budget=([0-9.]+MiB)` is enough", error.hint)[1]
+    said = re.search(r"`budget=([0-9.]+[GM]iB)` is enough", error.hint)[1]
     assert error.least_budget_bytes <= memfit.plan(RESNET, budget=said).budget_bytes
     assert error.least_budget_bytes < 2 * floor.floor_bytes
     assert memfit.plan(RESNET, budget=error.least_budget_bytes).peak_bytes <= error.least_budget_bytes

@@ -265,7 +265,7 @@ fn a_budget_below_the_floor_names_the_step() {
     let needed = object["needed_bytes"].as_u64().unwrap();
     // The hint stands in the object, too: a whole search for the least budget is dear.
     let hint = object["hint"].as_str().unwrap();
-    for part in ["MiB` is enough", "proved: no plan that keeps parameters and state on the device fits below"]
+    for part in ["iB` is enough", "proved: no plan that keeps parameters and state on the device fits below"]
     {
         assert!(hint.contains(part), "no `{part}` in: {hint}");
     }

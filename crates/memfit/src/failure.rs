@@ -75,15 +75,18 @@ impl Infeasible {
 /// A size for people to write that is at least `bytes` and less than a thousandth more: `62.31GiB`.
 fn above(bytes: Bytes) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    // Below ten there would be too few digits.
-    let Some((unit, one)) = units.into_iter().find(|&(_, one)| bytes.0 / one >= 10) else {
+    let Some((unit, one)) = units.into_iter().find(|&(_, one)| bytes.0 >= one) else {
         return bytes.0.to_string();
     };
-    let hundredths = (u128::from(bytes.0) * 100).div_ceil(u128::from(one));
+    // Below ten another digit.
+    let digits = if bytes.0 / one < 10 { 3 } else { 2 };
+    let scale = 10u128.pow(digits);
+    let parts = (u128::from(bytes.0) * scale).div_ceil(u128::from(one));
     // What is read back is rounded down to a byte, so one more where that loses one.
-    let text = |hundredths: u128| format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100);
+    let width = digits as usize;
+    let text = |parts: u128| format!("{}.{:0width$}{unit}", parts / scale, parts % scale);
     let enough = |text: &String| text.parse::<Bytes>().is_ok_and(|read| read >= bytes);
-    Some(text(hundredths)).filter(enough).unwrap_or_else(|| text(hundredths + 1))
+    Some(text(parts)).filter(enough).unwrap_or_else(|| text(parts + 1))
 }
 
 /// Why there is no result. [`Failure::exit_code`] is the contract of the command line.

@@ -277,6 +277,12 @@ fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Ch
         return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak });
     }
     let (mut needed, mut why) = (keep_all.needs, None);
+    if goal.options.lanes > 1 {
+        why = Some(
+            "on several lanes every op runs once and nothing is moved: less does without `--lanes`"
+                .to_owned(),
+        );
+    }
     if !schedulers.is_empty() {
         // Nothing fits below the floor; what is enough is found from there.
         let low = budget.max(floor.bytes);

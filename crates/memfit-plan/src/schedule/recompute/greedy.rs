@@ -60,7 +60,7 @@ impl Purse {
 
 /// A schedule whose live bytes stay within `limit` (the constant not counted), by evicting as `score` says;
 /// `None` where this rule finds none, or none below `most` times the plain run time, or none with the work that `purse`
-/// has left. `stop` is asked for each op.
+/// has left. `stop` is asked for each run: below a tight limit one op may bring many with it.
 pub(super) fn run(
     task: &Task<'_>,
     limit: i64,
@@ -69,13 +69,10 @@ pub(super) fn run(
     purse: &mut Purse,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<RunList> {
-    let mut sim = Sim::new(task, limit, score, most);
+    let mut sim = Sim::new(task, limit, score, most, stop);
     sim.most_work = purse.left.max(purse.least);
     let mut all = || {
         for node in task.node_ids() {
-            if stop() {
-                return None;
-            }
             sim.step(node)?;
         }
         sim.finish()
@@ -119,6 +116,7 @@ struct Sim<'t, 'g> {
     /// Values that were looked at, operands that were walked over.
     work: u64,
     most_work: u64,
+    stop: &'t (dyn Fn() -> bool + Sync),
 }
 
 /// An op that waits for its inputs.
@@ -131,7 +129,13 @@ struct Frame {
 }
 
 impl<'t, 'g> Sim<'t, 'g> {
-    fn new(task: &'t Task<'g>, limit: i64, score: Score, most: u64) -> Self {
+    fn new(
+        task: &'t Task<'g>,
+        limit: i64,
+        score: Score,
+        most: u64,
+        stop: &'t (dyn Fn() -> bool + Sync),
+    ) -> Self {
         let values = task.size.len();
         let mut state = vec![State::Unborn; values];
         let mut mem = 0;
@@ -180,6 +184,7 @@ impl<'t, 'g> Sim<'t, 'g> {
             runs: Vec::new(),
             work: 0,
             most_work: u64::MAX,
+            stop,
         }
     }
 
@@ -220,6 +225,9 @@ impl<'t, 'g> Sim<'t, 'g> {
         let mut stack = vec![self.open(node)];
         while let Some(frame) = stack.last_mut() {
             let Some(&value) = task.reads_of(frame.node, frame.node == self.now).get(frame.next) else {
+                if (self.stop)() {
+                    return None;
+                }
                 self.run(frame.node)?;
                 for value in std::mem::take(&mut frame.held) {
                     self.unlock(value);
