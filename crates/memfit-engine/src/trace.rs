@@ -64,7 +64,7 @@ pub struct Base {
 pub(crate) fn numbering(graph: &Graph) -> Vec<u32> {
     let sources = graph.value_ids().filter(|&value| graph.value(value).producer.is_none());
     let made = graph.op_ids().flat_map(|op| graph.op(op).writes.iter().copied());
-    let mut number = vec![u32::MAX; graph.value_count()];
+    let mut number = vec![0; graph.value_count()];
     for (at, value) in (0u32..).zip(sources.chain(made)) {
         number[value.index()] = at;
     }

@@ -1,0 +1,94 @@
+//! The steps of a host: recorded, planned, followed, saved, and taken over by another run.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use memfit::engine::stepping::Options;
+use memfit::engine::{Call, Engine, Fault, Output, Settings, TensorId, VirtualHost};
+use memfit::ir::{Nanos, Role};
+use memfit::{Bytes, Failure, PORTFOLIO, Steps, host_settings, profile};
+
+const KB: Bytes = Bytes(1 << 10);
+const LAYERS: usize = 24;
+
+/// An engine whose budget is a third of what a step would take.
+fn engine() -> Engine<'static, VirtualHost> {
+    let none: &[&str] = &[];
+    let clock = || std::time::Duration::ZERO;
+    let settings = host_settings(Bytes(KB.0 * 9), None, none, &clock).unwrap();
+    Engine::new(VirtualHost::of(&settings), settings).unwrap()
+}
+
+fn steps() -> Steps {
+    Steps::new(Options { settled: 1, ..Options::default() }, PORTFOLIO, 1).unwrap()
+}
+
+/// A chain, and the way back.
+fn step(engine: &mut Engine<'_, VirtualHost>) -> Result<(), Fault> {
+    let apply = |engine: &mut Engine<'_, VirtualHost>, kind: &str, reads: &[TensorId]| {
+        let (mut made, outputs) = (Vec::new(), [Output::Fresh(KB)]);
+        let call = Call { kind, reads, outputs: &outputs, time: Nanos(100), ..Call::default() };
+        engine.apply(&call, &mut made).map(|()| made[0])
+    };
+    let mut chain = vec![engine.put(KB, Role::Input)?];
+    for at in 0..LAYERS {
+        chain.push(apply(engine, "forward", &[chain[at]])?);
+    }
+    let mut gradient = apply(engine, "loss", &chain[LAYERS..])?;
+    while let Some(value) = chain.pop() {
+        let next = apply(engine, "backward", &[gradient, value])?;
+        engine.del(gradient)?;
+        engine.del(value)?;
+        gradient = next;
+    }
+    engine.del(gradient)
+}
+
+#[test]
+fn a_step_is_planned_followed_and_saved_for_another_run() {
+    let (mut engine, mut first) = (engine(), steps());
+    first.begin(&mut engine).unwrap();
+    assert!(first.is_open() && first.last().is_none());
+    step(&mut engine).unwrap();
+    let online = first.end(&mut engine).unwrap();
+    assert!(online.wants_plan && !online.guided && first.last().is_some());
+    let planned = first.settle(&engine.settings().clone()).unwrap().unwrap();
+    assert!(planned <= online.recompute_ns, "{planned} {}", online.recompute_ns);
+    assert_eq!(first.settle(&engine.settings().clone()).unwrap(), None, "it has been planned");
+    assert!(first.arena().is_some() && first.tried().iter().any(|tried| tried.name == PORTFOLIO));
+    let saved = first.save(engine.settings().align).unwrap().unwrap();
+
+    let (mut engine, mut second) = (self::engine(), steps());
+    assert_eq!(second.save(Bytes(1)).unwrap(), None);
+    let sequence = second.add(profile::load(&saved.profile, &saved.plan, None).unwrap());
+    second.begin(&mut engine).unwrap();
+    step(&mut engine).unwrap();
+    let stepped = second.end(&mut engine).unwrap();
+    assert!(stepped.guided, "the first step follows what it was given");
+    assert_eq!((stepped.sequence, stepped.recompute_ns), (Some(sequence), planned));
+}
+
+#[test]
+fn other_budgets_are_asked_for_before_one_is_taken() {
+    let (mut engine, mut steps) = (engine(), steps());
+    assert!(!steps.plan_within(engine.settings()).unwrap(), "no step so far");
+    steps.begin(&mut engine).unwrap();
+    step(&mut engine).unwrap();
+    steps.end(&mut engine).unwrap();
+    let settings = |budget| Settings { budget, ..engine.settings().clone() };
+    let least = steps.least_budget(engine.settings(), KB, engine.stats().peak).unwrap();
+    assert!(least < engine.settings().budget, "{least}");
+    assert!(!steps.plan_within(&settings(Bytes(2 << 10))).unwrap());
+    assert!(steps.plan_within(&settings(least)).unwrap());
+    assert!(steps.take_last().is_some());
+}
+
+#[test]
+fn a_step_that_fails_leaves_nothing_open() {
+    let (mut engine, mut steps) = (engine(), steps());
+    steps.abandon(&mut engine).unwrap();
+    steps.begin(&mut engine).unwrap();
+    let held = engine.put(KB, Role::Input).unwrap();
+    steps.abandon(&mut engine).unwrap();
+    assert!(!steps.is_open() && engine.is_resident(held) && !engine.is_guided());
+    assert!(matches!(steps.set_strategy("magic"), Err(Failure::Usage { .. })));
+    steps.set_strategy("auto").unwrap();
+}
