@@ -56,9 +56,12 @@ pub fn fit<P>(
         };
         let bound = *bound.get_or_insert(front.bound);
         let mut least_waste = Bytes::MAX;
-        let Some(last) = front.points.last() else { break };
-        // Where values are moved, a search with a clock in it is not worth a few bytes.
-        let (last, step) = (last.cost.peak, if last.moved.is_some() { target.0 / LEAST_STEP } else { 1 });
+        let (Some(first), Some(last)) = (front.points.first(), front.points.last()) else { break };
+        // Where values are moved, a search with a clock in it is not worth a few bytes, and the fastest is what is wanted.
+        let (from, step) = match first.moved {
+            Some(_) => (first.cost.peak, target.0 / LEAST_STEP),
+            None => (last.cost.peak, 1),
+        };
         for (at, point) in front.points.iter().enumerate() {
             let Some(program) = point.program(task) else { continue };
             let Some((height, placed)) = place(&program) else { continue };
@@ -80,7 +83,7 @@ pub fn fit<P>(
             least_waste = least_waste.min(height.saturating_sub(budget));
         }
         // Strategies with one schedule for each budget: ask for less.
-        target = Bytes(last.0.saturating_sub(least_waste.0.max(step)));
+        target = Bytes(from.0.saturating_sub(least_waste.0.max(step)));
         if target < task.floor().0 {
             break;
         }

@@ -2,7 +2,7 @@
 //! in which form.
 //!
 //! The clock of the [`editor`](super::editor) says what each change takes; the program that comes out is timed by the simulator,
-//! and counts only if that is faster, or smaller. Work is counted, never timed.
+//! and counts only if that is faster. Work is counted, never timed.
 
 use memfit_ir::{Bytes, Codec, Device, Form, Tier};
 
@@ -30,10 +30,6 @@ pub(super) fn forms(device: &Device) -> Vec<Form> {
     forms
 }
 
-/// Parts of what lies between floor and budget by which the last round stays below the budget, in case that what uses all of
-/// it can't be placed.
-const SPARE: u64 = 32;
-
 /// `best`, which `runs` with the values of `away` away is about, and what is faster and within `budget`.
 pub(super) fn refine(
     task: &Task<'_>,
@@ -42,35 +38,30 @@ pub(super) fn refine(
     (best, budget): (Moved, Bytes),
     context: &Context<'_>,
 ) -> Front {
-    let less = Bytes(budget.0 - budget.0.saturating_sub(task.floor().0.0) / SPARE);
     let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec()));
     let mut points = vec![best.point(runs)];
     let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
-    for (round, (heat, budget)) in (0u64..).zip([(MILD, budget), (WARM, budget), (WARM, less)]) {
-        if points.iter().any(|point| point.cost.peak <= budget && point.cost.time <= task.base_time())
-            || (context.stop)()
-        {
+    for (round, heat) in [(0u64, MILD), (1, WARM)] {
+        if fastest <= task.base_time() || (context.stop)() {
             break;
         }
         let search = |(runs, away): &(RunList, Vec<Away>)| {
             let choices = (choices.clone(), context.seed.wrapping_add(round));
             Search::with_away(task, runs, signed(budget) - task.constant, (away, context.device), choices)
         };
-        let within = points.iter().filter(|point| point.cost.peak <= budget);
-        let least = within.map(|point| point.cost.time.0).min().unwrap_or(u64::MAX);
         let Some(mut here) = search(&from) else { break };
         let mut found: Option<(RunList, Vec<Away>)> = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        here.anneal(effort, least, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
+        here.anneal(effort, fastest.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
         let Some(found) = found else { continue };
         let Some(mut here) = search(&found) else { break };
         here.prune(context.stop);
         here.prune_away(context.stop);
         let (runs, leaves): (RunList, Vec<Leave>) = here.editor.schedule();
-        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device) {
-            if moved.time < fastest {
-                (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away()));
-            }
+        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device)
+            && moved.time < fastest
+        {
+            (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away()));
             points.push(moved.point(&runs));
         }
     }

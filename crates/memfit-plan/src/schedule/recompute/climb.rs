@@ -239,7 +239,7 @@ impl<'c, 'g> Climb<'c, 'g> {
             } else {
                 // Work goes where there is something to gain: all of it for half a percent.
                 let gap = best.as_secs_f64() / least.as_secs_f64() - 1.0;
-                share = (gap / 0.005).clamp(0.25, 1.6);
+                share = (gap / 0.005).clamp(0.25, 3.0);
             }
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
             let changes = (changes as f64 * share * part) as usize;
