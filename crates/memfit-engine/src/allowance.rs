@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memfit_ir::Bytes;
 
@@ -18,6 +19,18 @@ impl Allowance {
     #[must_use]
     pub fn new(bytes: Bytes, stop: impl Fn() -> bool + Send + Sync + 'static) -> Allowance {
         Allowance { bytes, stop: Some(Arc::new(stop)) }
+    }
+
+    /// `bytes`, until `clock` has gone on by `seconds` since now.
+    #[must_use]
+    pub fn lasting(
+        bytes: Bytes,
+        seconds: f64,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Allowance {
+        let most = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let end = clock().saturating_add(most);
+        Allowance::new(bytes, move || clock() >= end)
     }
 
     /// Whether the time is over.

@@ -4,6 +4,7 @@ use crate::call::TensorId;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
+use crate::ids::StorageId;
 
 impl<H: Host> Engine<'_, H> {
     /// Evicts `tensor` by hand. Returns false if it can't go: it is pinned, or can't be computed again.
@@ -14,7 +15,7 @@ impl<H: Host> Engine<'_, H> {
     pub fn drop(&mut self, tensor: TensorId) -> Result<bool, Fault> {
         self.known(tensor)?;
         let storage = self.state.storage_of(tensor.0);
-        let goes = self.state.storage(storage).in_pool && !self.host.is_shared(storage);
+        let goes = self.state.storage(storage).in_pool && !self.host.is_shared(StorageId(storage));
         if goes {
             self.evict(storage);
         }
@@ -25,7 +26,7 @@ impl<H: Host> Engine<'_, H> {
     pub fn drop_all(&mut self) {
         let pool: Vec<u32> = self.state.pool().collect();
         for storage in pool {
-            if !self.host.is_shared(storage) {
+            if !self.host.is_shared(StorageId(storage)) {
                 self.evict(storage);
             }
         }

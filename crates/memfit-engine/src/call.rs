@@ -36,6 +36,17 @@ pub enum Output {
     InPlace(usize),
 }
 
+impl Output {
+    /// Bytes that the op takes for it.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Output::Fresh(bytes) => *bytes,
+            Output::View(_) | Output::InPlace(_) => Bytes::ZERO,
+        }
+    }
+}
+
 /// One op that the host wants done.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Form, Tier};
+use memfit_ir::{Bytes, Form, StepId, Tier};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::host::Block;
-use crate::state::NONE;
+use crate::log::Copied;
 
 /// A copy of a storage.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +19,9 @@ pub(crate) struct Row {
     pub(crate) size: Bytes,
     /// Its bytes in device memory, if that is where it is.
     pub(crate) block: Option<Block>,
-    /// Its name in the log, a copy's or a buffer's, and the last transfer's step there.
-    pub(crate) logged: u32,
-    pub(crate) step: u32,
+    /// Its name in the log, and the last transfer's step there.
+    pub(crate) logged: Option<Copied>,
+    pub(crate) step: Option<StepId>,
     pub(crate) busy: Busy,
     /// The transfer under way: its queue, and its number among all.
     pub(crate) queue: Option<(Tier, bool)>,
@@ -38,6 +38,9 @@ pub(crate) enum Busy {
     Into,
 }
 
+/// Numbers of copies, before the first comes again.
+const NUMBERS: u32 = 1 << 31;
+
 /// All copies, by number. A plan may name one that is gone, so numbers are not used again.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
@@ -53,7 +56,7 @@ pub(crate) struct Stores {
 impl Stores {
     pub(crate) fn add(&mut self, row: Row) -> u32 {
         let at = self.next;
-        self.next = (at + 1) % NONE;
+        self.next = (at + 1) % NUMBERS;
         self.rows.insert(at, row);
         self.of.entry(row.storage).or_default().push(at);
         at
@@ -75,7 +78,7 @@ impl Stores {
     }
 
     /// Something is under way with the copy `at`, to a tier or from it.
-    pub(crate) fn begin(&mut self, at: u32, busy: Busy, queue: Option<(Tier, bool)>, step: u32) {
+    pub(crate) fn begin(&mut self, at: u32, busy: Busy, queue: Option<(Tier, bool)>, step: Option<StepId>) {
         self.issued += 1;
         if let Some(row) = self.rows.get_mut(&at) {
             (row.busy, row.queue, row.step, row.issued) = (busy, queue, step, self.issued);
@@ -85,7 +88,7 @@ impl Stores {
     /// What was under way with the copy `at` is done.
     pub(crate) fn end(&mut self, at: u32) {
         if let Some(row) = self.rows.get_mut(&at) {
-            (row.busy, row.queue, row.step) = (Busy::Idle, None, NONE);
+            (row.busy, row.queue, row.step) = (Busy::Idle, None, None);
         }
     }
 
@@ -106,7 +109,7 @@ impl Stores {
     /// The log is over: names in it mean nothing any more.
     pub(crate) fn forget_log(&mut self) {
         for row in self.rows.values_mut() {
-            (row.logged, row.step) = (NONE, NONE);
+            (row.logged, row.step) = (None, None);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Effect, Role};
+use memfit_ir::{Bytes, Effect, Role, ValueId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -13,11 +13,13 @@ use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::guide::Guide;
 use crate::host::{Block, Host};
+use crate::ids::StorageId;
 use crate::log::Log;
+use crate::maybe::Maybe;
 use crate::released::Past;
 use crate::scratch::Scratch;
 pub use crate::settings::{Settings, Stats};
-use crate::state::{NONE, Record, State, next_index};
+use crate::state::{Record, State, next_index};
 
 /// The online runtime over a host.
 pub struct Engine<'a, H: Host> {
@@ -36,12 +38,12 @@ pub struct Engine<'a, H: Host> {
     /// Whether what ops make is looked at while they are recorded, if there are codecs: not where a plan does for the step.
     pub(crate) looks: bool,
     /// Storages that the last op made, each with its value in the log, whose bytes have not been looked at.
-    pub(crate) unweighed: Vec<(u32, u32)>,
+    pub(crate) unweighed: Vec<(u32, ValueId)>,
     pub(crate) guide: Option<Guide>,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
-    /// Storages that can't be computed again since their makers were last looked at.
-    pub(crate) kept: Vec<u32>,
+    /// Storages that can't be computed again since their producers were last looked at.
+    pub(crate) fixed: Vec<u32>,
     /// Released storages that wait to be banished.
     pub(crate) waiting: Vec<u32>,
     /// What the program has given up.
@@ -93,7 +95,7 @@ impl<'a, H: Host> Engine<'a, H> {
             known_kinds: FxHashMap::default(),
             pins: BTreeMap::new(),
             scratch: Scratch::default(),
-            kept: Vec::new(),
+            fixed: Vec::new(),
             waiting: Vec::new(),
             stores: Stores::default(),
         };
@@ -133,13 +135,14 @@ impl<'a, H: Host> Engine<'a, H> {
 
     /// As [`Engine::put`], at `offset` if there is room.
     pub(crate) fn put_at(&mut self, size: Bytes, role: Role, at: Option<Bytes>) -> Result<TensorId, Fault> {
-        self.lead_to(None, NONE)?;
+        self.lead_to(None, None)?;
         self.preferred.clear();
         let offset = self.room_near(at, size.0)?;
         let storage = self.state.new_storage(size);
-        let tensor = self.state.new_tensor(storage, NONE);
+        let tensor = self.state.new_tensor(storage, None);
         self.evictor.created(&self.state, storage);
-        self.host.allocate(Block { storage, offset: Bytes(offset), size });
+        let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size };
+        self.host.allocate(block);
         let now = self.state.now;
         let this = &mut self.state.storages[storage as usize];
         (this.resident, this.offset, this.last_access, this.role) = (true, offset, now, role);
@@ -162,8 +165,8 @@ impl<'a, H: Host> Engine<'a, H> {
         self.check(call)?;
         self.state.call = self.stats.calls;
         let record = self.enlist(call);
-        let target = self.state.record(record).writes.first().copied().unwrap_or(NONE);
-        let ran = self.lead_to(Some(call), record);
+        let target = self.state.record(record).made().next();
+        let ran = self.lead_to(Some(call), Some(record));
         let ran = ran.and_then(|()| self.overwrite(record)).and_then(|()| self.materialise(record, target));
         self.preferred.clear();
         if let Err(fault) = ran {
@@ -173,7 +176,7 @@ impl<'a, H: Host> Engine<'a, H> {
         self.stats.calls += 1;
         let now = self.state.now;
         for at in 0..call.outputs.len() {
-            let tensor = self.state.records[record as usize].writes[at];
+            let Some(tensor) = self.state.record(record).writes[at].get() else { continue };
             let storage = self.state.storage_of(tensor);
             self.state.storages[storage as usize].last_access = now;
             made.push(TensorId(tensor));
@@ -181,7 +184,7 @@ impl<'a, H: Host> Engine<'a, H> {
         if self.settings.forget && !self.makes_evictable(record) {
             self.detach(record);
         }
-        self.forget_makers();
+        self.forget_producers();
         Ok(())
     }
 
@@ -190,7 +193,7 @@ impl<'a, H: Host> Engine<'a, H> {
             self.known(tensor)?;
         }
         // Storages that are overwritten, sorted.
-        let mut over = std::mem::take(&mut self.scratch.work);
+        let mut over = std::mem::take(&mut self.scratch.queue);
         over.clear();
         over.extend(call.outputs.iter().filter_map(|output| match *output {
             Output::InPlace(of) => call.reads.get(of).map(|read| self.state.storage_of(read.0)),
@@ -200,7 +203,7 @@ impl<'a, H: Host> Engine<'a, H> {
         let twice = over.windows(2).any(|pair| pair[0] == pair[1]);
         let checked = self.check_outputs(call, &over, twice);
         over.clear();
-        self.scratch.work = over;
+        self.scratch.queue = over;
         checked
     }
 
@@ -233,7 +236,7 @@ impl<'a, H: Host> Engine<'a, H> {
     fn repeatable(&self, effect: Effect, record: u32) -> bool {
         match effect {
             Effect::Pure => true,
-            Effect::Seeded => self.state.record(record).generator != u64::MAX,
+            Effect::Seeded => self.state.record(record).generator.is_some(),
             Effect::Once | Effect::Collective => false,
         }
     }
@@ -242,8 +245,8 @@ impl<'a, H: Host> Engine<'a, H> {
     fn enlist(&mut self, call: &Call<'_>) -> u32 {
         let kind = self.kind(call.kind);
         let generator = match call.effect {
-            Effect::Seeded => self.host.generator().unwrap_or(u64::MAX),
-            _ => u64::MAX,
+            Effect::Seeded => self.host.generator(),
+            _ => None,
         };
         let record = self.state.new_record();
         let number = self.stats.calls;
@@ -257,8 +260,9 @@ impl<'a, H: Host> Engine<'a, H> {
             effect: call.effect,
             runs: 0,
             generator,
-            op: NONE,
+            op: Maybe::NONE,
             call: number,
+            alive: true,
         };
         let state = &self.state;
         let overwrites_source = |output: &Output| match *output {
@@ -282,12 +286,13 @@ impl<'a, H: Host> Engine<'a, H> {
                 Output::View(of) => self.state.storage_of(call.reads[of].0),
             };
             let view = matches!(output, Output::View(_));
-            let tensor = self.state.new_tensor(storage, record);
-            self.state.records[record as usize].writes.push(tensor);
+            let tensor = self.state.new_tensor(storage, Some(record));
+            self.state.records[record as usize].writes.push(tensor.into());
             let counted = view
                 && self.state.record(record).writes[..at]
                     .iter()
-                    .any(|&other| self.state.storage_of(other) == storage);
+                    .filter_map(|other| other.get())
+                    .any(|other| self.state.storage_of(other) == storage);
             let this = &mut self.state.storages[storage as usize];
             if !counted {
                 this.cost += call.time.0;
@@ -365,7 +370,7 @@ impl<'a, H: Host> Engine<'a, H> {
         if held == 0 && self.settings.forget {
             self.collect(tensor.0);
         }
-        self.forget_makers();
+        self.forget_producers();
         Ok(())
     }
 
@@ -401,14 +406,12 @@ impl<'a, H: Host> Engine<'a, H> {
         if this.defined {
             return Ok(());
         }
-        let record = this.record;
+        let record = this.record.get();
         if self.stores.has(this.storage) && self.bring_back(tensor)? {
             return Ok(());
         }
-        if record == NONE {
-            return Err(Fault::Lost(TensorId(tensor)));
-        }
-        self.materialise(record, tensor)
+        let record = record.ok_or(Fault::Lost(TensorId(tensor)))?;
+        self.materialise(record, Some(tensor))
     }
 
     /// Whether `tensor` is in memory.
@@ -437,6 +440,13 @@ impl<'a, H: Host> Engine<'a, H> {
         Some(self.block(this.storage))
     }
 
+    /// The storage that `tensor` is, or is a view of.
+    #[must_use]
+    pub fn storage_of(&self, tensor: TensorId) -> Option<StorageId> {
+        let this = self.state.tensors.get(tensor.index()).filter(|tensor| tensor.alive)?;
+        Some(StorageId(this.storage))
+    }
+
     /// Whether `tensor` can be computed again.
     #[must_use]
     pub fn is_evictable(&self, tensor: TensorId) -> bool {
@@ -446,6 +456,6 @@ impl<'a, H: Host> Engine<'a, H> {
 
     pub(crate) fn block(&self, storage: u32) -> Block {
         let this = self.state.storage(storage);
-        Block { storage, offset: Bytes(this.offset), size: Bytes(this.size) }
+        Block { storage: Some(StorageId(storage)), offset: Bytes(this.offset), size: Bytes(this.size) }
     }
 }

@@ -7,15 +7,17 @@
 //! another op, another operand, or an input that is not where the plan has it, guidance ends: all tables are as the
 //! online policy would have left them, so it goes on from there.
 
-use memfit_ir::{BufferId, Bytes, Content, Effect, Form, OpId, Step, StepId, ValueId};
+use memfit_ir::{BufferId, Bytes, Content, Effect, Form, OpId, Step, StepId, Tier, ValueId};
 
 use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::guide::Guide;
+use crate::guide::{Guide, Named};
 use crate::host::Host;
+use crate::ids::StorageId;
+use crate::maybe::Maybe;
 use crate::plan::StepPlan;
-use crate::state::{NONE, next_index};
+use crate::state::{Tensor, next_index};
 
 impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
@@ -38,7 +40,7 @@ impl<H: Host> Engine<'_, H> {
         let this = self.state.tensors.get(tensor.index()).filter(|this| this.alive);
         let (Some(guide), Some(this)) = (&self.guide, this) else { return false };
         let mut views = self.state.storage(this.storage).tensors.iter();
-        views.any(|&view| guide.is_read_again(view, self.state.tensor(view).serial))
+        views.any(|&view| guide.is_read_again(self.named(view)))
     }
 
     /// Whether all calls of the plan have come, as it has them.
@@ -63,10 +65,10 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Leads up to `call`, whose record is `record`; `put` has none.
-    pub(crate) fn lead_to(&mut self, call: Option<&Call<'_>>, record: u32) -> Result<(), Fault> {
+    pub(crate) fn lead_to(&mut self, call: Option<&Call<'_>>, record: Option<u32>) -> Result<(), Fault> {
         let Some(mut guide) = self.guide.take() else { return Ok(()) };
         let same = match call {
-            Some(call) => self.matches(&mut guide, call, record),
+            Some(call) => record.is_some_and(|record| self.matches(&mut guide, call, record)),
             None if guide.op == 0 && !guide.next_is_put() => {
                 self.guide = Some(guide);
                 return Ok(());
@@ -80,14 +82,18 @@ impl<H: Host> Engine<'_, H> {
         }
         let op = guide.op;
         guide.op += 1;
-        guide.records[op] = record;
-        if call.is_some_and(|call| call.guessed) {
-            self.state.records[record as usize].workspace = guide.plan.graph().op(OpId::at(op)).workspace.0;
+        guide.records[op] = record.into();
+        // What is put in has no record.
+        if let Some(record) = record {
+            if call.is_some_and(|call| call.guessed) {
+                let planned = guide.plan.graph().op(OpId::at(op)).workspace;
+                self.state.records[record as usize].workspace = planned.0;
+            }
+            guide.enlist(record);
         }
-        guide.enlist(record);
-        let kept = self.advance(&mut guide, Some(op));
+        let goes_on = self.advance(&mut guide, Some(op));
         self.guide = Some(guide);
-        if !kept? {
+        if !goes_on? {
             self.diverge();
         }
         Ok(())
@@ -100,9 +106,9 @@ impl<H: Host> Engine<'_, H> {
             self.guide = Some(guide);
             return Ok(());
         }
-        let kept = self.advance(&mut guide, None);
+        let goes_on = self.advance(&mut guide, None);
         self.guide = Some(guide);
-        if !kept? {
+        if !goes_on? {
             self.diverge();
         }
         Ok(())
@@ -110,11 +116,12 @@ impl<H: Host> Engine<'_, H> {
 
     /// A tensor has been put in while the plan is followed.
     pub(crate) fn follow_put(&mut self, tensor: u32) {
+        let named = self.named(tensor);
         let Some(guide) = &mut self.guide else { return };
         if guide.op > 0
             && let Some(&value) = guide.plan.graph().op(OpId::at(guide.op - 1)).writes.first()
         {
-            guide.bind(value, (tensor, self.state.tensor(tensor).serial));
+            guide.bind(value, named);
         }
     }
 
@@ -136,9 +143,9 @@ impl<H: Host> Engine<'_, H> {
             return false;
         }
         for (&value, &tensor) in op.reads.iter().zip(&this.reads) {
-            let named = (tensor, self.state.tensor(tensor).serial);
+            let named = self.named(tensor);
             // A source has its tensor from the first call that reads it.
-            if guide.tensors[value.index()].0 == NONE
+            if guide.tensors[value.index()].tensor.is_none()
                 && graph.value(value).producer.is_none()
                 && self.sized(tensor) == graph.value(value).size.0
             {
@@ -148,14 +155,19 @@ impl<H: Host> Engine<'_, H> {
                 return false;
             }
         }
-        let fits = |(&value, &tensor): (&ValueId, &u32)| graph.value(value).size.0 == self.sized(tensor);
-        if !op.writes.iter().zip(&this.writes).all(fits) {
+        // It has not run yet, so all that it makes is in the tables.
+        let mut made = op.writes.iter().zip(this.made());
+        if !made.all(|(&value, tensor)| graph.value(value).size.0 == self.sized(tensor)) {
             return false;
         }
-        for (&value, &tensor) in op.writes.iter().zip(&this.writes) {
-            guide.bind(value, (tensor, self.state.tensor(tensor).serial));
+        for (&value, tensor) in op.writes.iter().zip(this.made()) {
+            guide.bind(value, self.named(tensor));
         }
         true
+    }
+
+    fn named(&self, tensor: u32) -> Named {
+        Named { tensor: tensor.into(), serial: self.state.tensor(tensor).serial }
     }
 
     fn sized(&self, tensor: u32) -> u64 {
@@ -166,7 +178,7 @@ impl<H: Host> Engine<'_, H> {
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.
     fn advance(&mut self, guide: &mut Guide, until: Option<usize>) -> Result<bool, Fault> {
         while let Some(&step) = guide.plan.program().steps.get(guide.step) {
-            let kept = match step {
+            let goes_on = match step {
                 Step::Compute(compute) => {
                     guide.hold_written(&compute);
                     if Some(compute.op.index()) == until {
@@ -174,11 +186,14 @@ impl<H: Host> Engine<'_, H> {
                         self.prefer(guide, &compute);
                         return Ok(true);
                     }
-                    let record = guide.records.get(compute.op.index()).copied().unwrap_or(NONE);
+                    let record = guide.records.get(compute.op.index()).and_then(|record| record.get());
                     self.prefer(guide, &compute);
-                    let again = record != NONE && self.again(guide, record, compute.op)?;
+                    let repeated = match record {
+                        Some(record) => self.repeat(guide, record, compute.op)?,
+                        None => false,
+                    };
                     self.preferred.clear();
-                    again
+                    repeated
                 }
                 Step::Free(buffer) => {
                     self.follow_free(guide, buffer);
@@ -186,7 +201,7 @@ impl<H: Host> Engine<'_, H> {
                 }
                 _ => self.follow_copy(guide, step)?,
             };
-            if !kept {
+            if !goes_on {
                 return Ok(false);
             }
             guide.step += 1;
@@ -197,11 +212,13 @@ impl<H: Host> Engine<'_, H> {
     /// A buffer's stay ends: what it holds goes, or an encoded copy.
     fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) {
         match guide.plan.program().buffers[buffer.index()].content {
-            Content::Value(value) if guide.holder[value.index()] == buffer.0 => {
-                guide.holder[value.index()] = NONE;
+            Content::Value(value) if guide.holder[value.index()].is(buffer) => {
+                guide.holder[value.index()] = Maybe::NONE;
                 self.leave(guide.tensors[value.index()]);
             }
-            Content::Encoded(..) => self.discard(guide.encoded[buffer.index()]),
+            Content::Encoded(..) => {
+                guide.encoded[buffer.index()].get().into_iter().for_each(|row| self.discard(row));
+            }
             Content::Value(_) | Content::Workspace => {}
         }
     }
@@ -220,10 +237,10 @@ impl<H: Host> Engine<'_, H> {
                         let size = program.copies[to.index()].size;
                         self.store_value(guide, value, (Form::Tier(tier), size), None)?
                     }
-                    Content::Encoded(..) => self.forward(guide.encoded[from.index()], Some(tier), None)?,
+                    Content::Encoded(..) => self.pass_on(guide.encoded[from.index()], Some(tier), None)?,
                     Content::Workspace => None,
                 };
-                guide.copies[to.index()] = row.unwrap_or(NONE);
+                guide.copies[to.index()] = row.into();
                 Ok(true)
             }
             Step::Encode { from, to } => {
@@ -232,7 +249,7 @@ impl<H: Host> Engine<'_, H> {
                 };
                 let form = (Form::Encoded(codec), program.buffers[to.index()].size);
                 let row = self.store_value(guide, value, form, place(to))?;
-                guide.encoded[to.index()] = row.unwrap_or(NONE);
+                guide.encoded[to.index()] = row.into();
                 Ok(true)
             }
             Step::Fetch { from, to } => match content(to) {
@@ -240,8 +257,8 @@ impl<H: Host> Engine<'_, H> {
                     self.load_value(guide, (value, to), guide.copies[from.index()], place(to))
                 }
                 Content::Encoded(..) => {
-                    let row = self.forward(guide.copies[from.index()], None, place(to))?;
-                    guide.encoded[to.index()] = row.unwrap_or(NONE);
+                    let row = self.pass_on(guide.copies[from.index()], None, place(to))?;
+                    guide.encoded[to.index()] = row.into();
                     Ok(true)
                 }
                 Content::Workspace => Ok(false),
@@ -263,14 +280,14 @@ impl<H: Host> Engine<'_, H> {
                 };
                 // Transfers in one direction follow each other, so who waits for one waits for those before it, also where
                 // that one had nothing to do.
-                match row {
-                    NONE => self.wait_queue(program.copies[copy.index()].tier, out)?,
-                    row => self.wait(row)?,
+                match row.get() {
+                    None => self.wait_queue(program.copies[copy.index()].tier, out)?,
+                    Some(row) => self.wait(row)?,
                 }
                 Ok(true)
             }
             Step::Discard(copy) => {
-                self.discard(guide.copies[copy.index()]);
+                guide.copies[copy.index()].get().into_iter().for_each(|row| self.discard(row));
                 Ok(true)
             }
             Step::Compute(_) | Step::Free(_) => Ok(false),
@@ -283,18 +300,21 @@ impl<H: Host> Engine<'_, H> {
         &mut self,
         guide: &mut Guide,
         (value, buffer): (ValueId, BufferId),
-        row: u32,
+        row: Maybe<u32>,
         place: Option<Bytes>,
     ) -> Result<bool, Fault> {
         guide.hold(value, buffer);
         let named = guide.tensors[value.index()];
-        if self.storage_named(named).is_some() || (row != NONE && self.load(row, place)?) {
+        if self.storage_named(named).is_some() {
             return Ok(true);
         }
-        let known = |this: &&crate::state::Tensor| this.alive && this.serial == named.1;
-        let lost = self.state.tensors.get(named.0 as usize).filter(known);
-        match lost.map(|this| this.record).filter(|&record| record != NONE) {
-            Some(record) => self.materialise(record, named.0).map(|()| true),
+        if let Some(row) = row.get()
+            && self.load(row, place)?
+        {
+            return Ok(true);
+        }
+        match self.tensor_named(named).and_then(|(tensor, this)| Some((this.record.get()?, tensor))) {
+            Some((record, lost)) => self.materialise(record, Some(lost)).map(|()| true),
             None => Ok(false),
         }
     }
@@ -311,25 +331,45 @@ impl<H: Host> Engine<'_, H> {
         let row = self.store(storage, form, room, at)?;
         if let (Some(_), Some(log), Form::Encoded(_)) = (row, &mut self.log, form) {
             // That it is so dense is what the copy's room rests on.
-            let value = guide.plan.graph().value(value);
-            log.expect(self.state.tensor(self.state.storage(storage).root).value, value.density);
+            let planned = guide.plan.graph().value(value);
+            let value = self.state.tensor(self.state.storage(storage).root).value.get();
+            value.into_iter().for_each(|value| log.expect(value, planned.density));
         }
         Ok(row)
     }
 
+    /// The tensor of this number and serial number, if it's in the tables.
+    fn tensor_named(&self, Named { tensor, serial }: Named) -> Option<(u32, &Tensor)> {
+        let tensor = tensor.get()?;
+        let this = self.state.tensors.get(tensor as usize)?;
+        (this.alive && this.serial == serial).then_some((tensor, this))
+    }
+
     /// The storage whose root is the tensor of this number and serial number, if that is there.
-    fn storage_named(&self, (tensor, serial): (u32, u64)) -> Option<u32> {
-        let known = |this: &&crate::state::Tensor| this.alive && this.defined && this.serial == serial;
-        let storage = self.state.tensors.get(tensor as usize).filter(known)?.storage;
-        (self.state.storage(storage).root == tensor).then_some(storage)
+    fn storage_named(&self, named: Named) -> Option<u32> {
+        let (tensor, this) = self.tensor_named(named).filter(|(_, this)| this.defined)?;
+        (self.state.storage(this.storage).root == tensor).then_some(this.storage)
+    }
+
+    /// As [`Engine::forward`], if there is a copy.
+    fn pass_on(
+        &mut self,
+        row: Maybe<u32>,
+        to: Option<Tier>,
+        at: Option<Bytes>,
+    ) -> Result<Option<u32>, Fault> {
+        match row.get() {
+            Some(row) => self.forward(row, to, at),
+            None => Ok(None),
+        }
     }
 
     /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
-    fn leave(&mut self, tensor: (u32, u64)) {
-        let Some(storage) = self.storage_named(tensor) else { return };
+    fn leave(&mut self, named: Named) {
+        let Some(storage) = self.storage_named(named) else { return };
         if !self.state.storage(storage).in_pool {
             self.forgo(storage);
-        } else if self.host.is_shared(storage) {
+        } else if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.
             self.keep(storage);
         } else {
@@ -339,7 +379,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// Runs `record` again, if the bytes of all its inputs are there. Nothing is to be done where what it makes is there:
     /// then it may be there to stay, and the record gone.
-    fn again(&mut self, guide: &Guide, record: u32, op: OpId) -> Result<bool, Fault> {
+    fn repeat(&mut self, guide: &Guide, record: u32, op: OpId) -> Result<bool, Fault> {
         let made = guide.plan.graph().op(op).writes;
         if made.iter().all(|value| self.storage_named(guide.tensors[value.index()]).is_some()) {
             return Ok(true);
@@ -355,10 +395,9 @@ impl<H: Host> Engine<'_, H> {
         if !known || !repeatable || !this.reads.iter().all(there) {
             return Ok(false);
         }
-        let missing =
-            this.writes.iter().copied().find(|&made| made != NONE && !self.state.tensor(made).defined);
+        let missing = this.made().find(|&made| !self.state.tensor(made).defined);
         match missing {
-            Some(target) => self.materialise(record, target).map(|()| true),
+            Some(_) => self.materialise(record, missing).map(|()| true),
             None => Ok(true),
         }
     }

@@ -6,7 +6,8 @@ use crate::call::{Dealloc, Fate, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
-use crate::state::NONE;
+use crate::ids::StorageId;
+use crate::maybe::Maybe;
 
 impl<H: Host> Engine<'_, H> {
     /// The program has given up its last reference to `storage`.
@@ -53,15 +54,10 @@ impl<H: Host> Engine<'_, H> {
     /// Whether `storage` is made by overwriting another.
     fn is_in_place(&self, storage: u32) -> bool {
         let root = self.state.storage(storage).root;
-        let maker = self.state.tensor(root).record;
-        maker != NONE
-            && self
-                .state
-                .record(maker)
-                .writes
-                .iter()
-                .zip(&self.state.record(maker).outputs)
-                .any(|(&written, output)| written == root && matches!(output, Output::InPlace(_)))
+        let Some(producer) = self.state.tensor(root).record.get() else { return false };
+        let this = self.state.record(producer);
+        let mut made = this.writes.iter().zip(&this.outputs);
+        made.any(|(written, output)| written.is(root) && matches!(output, Output::InPlace(_)))
     }
 
     /// A plan has no more use for `storage`, nor has the program: frees it for good if that can't be computed again.
@@ -110,8 +106,8 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn keep(&mut self, storage: u32) {
         self.state.leave_pool(storage);
         if std::mem::take(&mut self.state.storages[storage as usize].evictable) {
-            self.host.keep(storage);
-            self.kept.push(storage);
+            self.host.keep(StorageId(storage));
+            self.fixed.push(storage);
         }
     }
 
@@ -125,40 +121,41 @@ impl<H: Host> Engine<'_, H> {
         })
     }
 
-    /// What can't go any more needs no maker, unless that makes something else that can.
-    pub(crate) fn forget_makers(&mut self) {
-        while let Some(storage) = self.kept.pop() {
+    /// What can't go any more needs no producer, unless that makes something else that can.
+    pub(crate) fn forget_producers(&mut self) {
+        while let Some(storage) = self.fixed.pop() {
             if !self.settings.forget || !self.state.storage(storage).alive {
                 continue;
             }
             for at in 0..self.state.storage(storage).tensors.len() {
                 let Some(&tensor) = self.state.storage(storage).tensors.get(at) else { break };
-                let maker = self.state.tensor(tensor).record;
-                // A view whose op has not run since its bytes came back still needs its maker.
-                if maker != NONE && !self.makes_evictable(maker) && self.has_made(maker) {
-                    self.detach(maker);
+                // A view whose op has not run since its bytes came back still needs its producer.
+                if let Some(producer) = self.state.tensor(tensor).record.get()
+                    && !self.makes_evictable(producer)
+                    && self.has_made(producer)
+                {
+                    self.detach(producer);
                 }
             }
         }
     }
 
     pub(crate) fn makes_evictable(&self, record: u32) -> bool {
-        let evictable =
-            |&made: &u32| made != NONE && self.state.storage(self.state.storage_of(made)).evictable;
-        self.state.record(record).writes.iter().any(evictable)
+        let evictable = |made| self.state.storage(self.state.storage_of(made)).evictable;
+        self.state.record(record).made().any(evictable)
     }
 
     /// Whether all that `record` makes is there, as far as it's still in the tables.
     fn has_made(&self, record: u32) -> bool {
-        self.state.record(record).writes.iter().all(|&made| made == NONE || self.state.tensor(made).defined)
+        self.state.record(record).made().all(|made| self.state.tensor(made).defined)
     }
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
     pub(crate) fn collect(&mut self, tensor: u32) {
-        let mut work = std::mem::take(&mut self.scratch.work);
+        let mut work = std::mem::take(&mut self.scratch.queue);
         work.push(tensor);
         self.collect_all(&mut work);
-        self.scratch.work = work;
+        self.scratch.queue = work;
     }
 
     /// [`Engine::collect`] for each of `work`, the last one first.
@@ -183,12 +180,11 @@ impl<H: Host> Engine<'_, H> {
                 work.push(self.state.storage(storage).root);
             }
             self.state.free_tensors.push(tensor);
-            if record == NONE {
-                continue;
-            }
+            let Some(record) = record.get() else { continue };
             let writes = &mut self.state.records[record as usize].writes;
-            writes.iter_mut().filter(|written| **written == tensor).for_each(|written| *written = NONE);
-            if writes.iter().all(|&written| written == NONE) {
+            let gone = writes.iter_mut().filter(|written| written.is(tensor));
+            gone.for_each(|written| *written = Maybe::NONE);
+            if writes.iter().all(|written| written.is_none()) {
                 self.close(record, work);
             }
         }
@@ -206,8 +202,8 @@ impl<H: Host> Engine<'_, H> {
     /// A record leaves the tables; its inputs are put on `work`.
     fn close(&mut self, record: u32, work: &mut Vec<u32>) {
         let this = &mut self.state.records[record as usize];
-        debug_assert!(this.kind != NONE, "a row is given back once");
-        this.kind = NONE;
+        let alive = std::mem::take(&mut this.alive);
+        debug_assert!(alive, "a row is given back once");
         let (reads, outputs) = (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs));
         let (time, call) = (this.time, this.call);
         for output in &outputs {
@@ -229,9 +225,8 @@ impl<H: Host> Engine<'_, H> {
     /// What `record` makes can't be made again: it needs its inputs no more.
     pub(crate) fn detach(&mut self, record: u32) {
         for at in 0..self.state.record(record).writes.len() {
-            let written = self.state.record(record).writes[at];
-            if written != NONE {
-                self.state.tensors[written as usize].record = NONE;
+            if let Some(written) = self.state.record(record).writes[at].get() {
+                self.state.tensors[written as usize].record = Maybe::NONE;
             }
         }
         self.close_and_collect(record);
@@ -239,38 +234,39 @@ impl<H: Host> Engine<'_, H> {
 
     /// A record leaves the tables, and so does what only it needed.
     fn close_and_collect(&mut self, record: u32) {
-        let mut work = std::mem::take(&mut self.scratch.work);
+        let mut work = std::mem::take(&mut self.scratch.queue);
         self.close(record, &mut work);
         self.collect_all(&mut work);
-        self.scratch.work = work;
+        self.scratch.queue = work;
     }
 
     /// [`Engine::detach`], if all that `record` makes is there to stay. True if it went.
-    fn detach_if_kept(&mut self, record: u32) -> bool {
-        let stays = |&written: &u32| {
-            written == NONE
-                || (self.state.tensor(written).defined
-                    && !self.state.storage(self.state.storage_of(written)).evictable)
+    fn detach_if_fixed(&mut self, record: u32) -> bool {
+        let stays = |made: u32| {
+            let this = self.state.tensor(made);
+            this.defined && !self.state.storage(this.storage).evictable
         };
-        let kept = record != NONE && self.state.record(record).writes.iter().all(stays);
-        if kept {
+        let fixed = self.state.record(record).made().all(stays);
+        if fixed {
             self.detach(record);
         }
-        kept
+        fixed
     }
 
     /// Detaches the records of the tensors of `storage`, which is kept, as far as nothing else needs them.
-    fn detach_kept(&mut self, storage: u32) {
+    fn detach_fixed(&mut self, storage: u32) {
         let mut at = 0;
         while let Some(&tensor) = self.state.storage(storage).tensors.get(at) {
-            at = if self.detach_if_kept(self.state.tensor(tensor).record) { 0 } else { at + 1 };
+            let producer = self.state.tensor(tensor).record.get();
+            let went = producer.is_some_and(|producer| self.detach_if_fixed(producer));
+            at = if went { 0 } else { at + 1 };
         }
     }
 
     /// Takes back a call that failed.
     pub(crate) fn undo_call(&mut self, record: u32) {
         for at in 0..self.state.record(record).writes.len() {
-            let tensor = self.state.record(record).writes[at];
+            let Some(tensor) = self.state.record(record).writes[at].get() else { continue };
             self.state.tensors[tensor as usize].held = 0;
             let storage = self.state.storage_of(tensor);
             self.state.storages[storage as usize].held -= 1;
@@ -281,8 +277,7 @@ impl<H: Host> Engine<'_, H> {
         }
         // From the last: the record goes with the last of them that is left.
         for at in (0..self.state.record(record).writes.len()).rev() {
-            let tensor = self.state.record(record).writes[at];
-            if tensor != NONE {
+            if let Some(tensor) = self.state.record(record).writes[at].get() {
                 self.collect(tensor);
             }
         }
@@ -295,10 +290,11 @@ impl<H: Host> Engine<'_, H> {
             if let Output::InPlace(of) = self.state.record(record).outputs[at] {
                 let storage = self.state.storage_of(self.state.record(record).reads[of]);
                 if !self.state.storage(storage).evictable {
-                    self.keep_made_from(storage, record)?;
+                    self.keep_made_from(storage, Some(record))?;
                     for at in 0..self.state.record(record).writes.len() {
-                        let made = self.state.storage_of(self.state.record(record).writes[at]);
-                        self.keep(made);
+                        if let Some(made) = self.state.record(record).writes[at].get() {
+                            self.keep(self.state.storage_of(made));
+                        }
                     }
                 }
             }
@@ -317,8 +313,8 @@ impl<H: Host> Engine<'_, H> {
         let storage = self.state.storage_of(tensor.0);
         self.discard_all_of(storage);
         self.keep(storage);
-        let lost = self.keep_made_from(storage, NONE);
-        self.forget_makers();
+        let lost = self.keep_made_from(storage, None);
+        self.forget_producers();
         lost
     }
 
@@ -330,7 +326,7 @@ impl<H: Host> Engine<'_, H> {
     pub fn keep_resident(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.restore(tensor)?;
         self.keep(self.state.storage_of(tensor.0));
-        self.forget_makers();
+        self.forget_producers();
         Ok(())
     }
 
@@ -357,7 +353,7 @@ impl<H: Host> Engine<'_, H> {
                 }
             }
         }
-        self.forget_makers();
+        self.forget_producers();
         Ok(())
     }
 
@@ -387,7 +383,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
-    fn keep_made_from(&mut self, storage: u32, by: u32) -> Result<(), Fault> {
+    fn keep_made_from(&mut self, storage: u32, by: Option<u32>) -> Result<(), Fault> {
         let mut work = vec![storage];
         let mut seen = FxHashSet::from_iter([storage]);
         let (mut kept, mut children, mut gone) = (Vec::new(), Vec::new(), Vec::new());
@@ -400,7 +396,7 @@ impl<H: Host> Engine<'_, H> {
                 if this.resident {
                     self.keep(child);
                     kept.push(child);
-                } else if !self.made_by(child, by) {
+                } else if !by.is_some_and(|by| self.made_by(child, by)) {
                     gone.push(child);
                 }
             }
@@ -423,8 +419,8 @@ impl<H: Host> Engine<'_, H> {
         // What is kept needs its past no more: the sources that only it was computed from may go.
         if self.settings.forget {
             for child in kept {
-                if self.state.storage(child).alive && !self.made_by(child, by) {
-                    self.detach_kept(child);
+                if self.state.storage(child).alive && !by.is_some_and(|by| self.made_by(child, by)) {
+                    self.detach_fixed(child);
                 }
             }
         }
@@ -451,7 +447,6 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn made_by(&self, storage: u32, record: u32) -> bool {
-        record != NONE
-            && self.state.record(record).writes.iter().any(|&made| self.state.storage_of(made) == storage)
+        self.state.record(record).made().any(|made| self.state.storage_of(made) == storage)
     }
 }

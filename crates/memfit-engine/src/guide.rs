@@ -2,8 +2,15 @@
 
 use memfit_ir::{BufferId, Compute, Content, OpId, ValueId};
 
+use crate::maybe::Maybe;
 use crate::plan::{StepPlan, repetitions};
-use crate::state::NONE;
+
+/// A tensor by its number, and the serial number that tells it from those before it; or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Named {
+    pub(crate) tensor: Maybe<u32>,
+    pub(crate) serial: u64,
+}
 
 /// A plan that is being followed.
 #[derive(Debug)]
@@ -13,16 +20,16 @@ pub(crate) struct Guide {
     pub(crate) step: usize,
     pub(crate) op: usize,
     /// For each op its record; for each value its tensor with its serial number, and the buffer that holds it.
-    pub(crate) records: Vec<u32>,
-    pub(crate) tensors: Vec<(u32, u64)>,
-    pub(crate) holder: Vec<u32>,
+    pub(crate) records: Vec<Maybe<u32>>,
+    pub(crate) tensors: Vec<Named>,
+    pub(crate) holder: Vec<Maybe<BufferId>>,
     /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
-    pub(crate) copies: Vec<u32>,
-    pub(crate) encoded: Vec<u32>,
+    pub(crate) copies: Vec<Maybe<u32>>,
+    pub(crate) encoded: Vec<Maybe<u32>>,
     /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
-    again: Vec<usize>,
+    last_repeats: Vec<usize>,
     /// For each tensor its value.
-    values: Vec<u32>,
+    values: Vec<Maybe<ValueId>>,
     /// By number of record, whether it was made under guidance and has not gone since.
     pub(crate) live: Vec<bool>,
 }
@@ -30,13 +37,13 @@ pub(crate) struct Guide {
 impl Guide {
     pub(crate) fn new(plan: StepPlan) -> Guide {
         let (ops, values) = (plan.graph().op_count(), plan.graph().value_count());
-        let mut holder = vec![NONE; values];
+        let mut holder = vec![Maybe::NONE; values];
         for &buffer in &plan.program().resident {
             if let Content::Value(value) = plan.program().buffers[buffer.index()].content {
-                holder[value.index()] = buffer.0;
+                holder[value.index()] = buffer.into();
             }
         }
-        let again = read_again(&plan);
+        let last_repeats = last_repeats(&plan);
         let (copies, buffers) = (plan.program().copies.len(), plan.program().buffers.len());
         // Most plans have nothing encoded.
         let encodes =
@@ -45,22 +52,18 @@ impl Guide {
             plan,
             step: 0,
             op: 0,
-            records: vec![NONE; ops],
-            tensors: vec![(NONE, 0); values],
+            records: vec![Maybe::NONE; ops],
+            tensors: vec![Named::default(); values],
             holder,
-            copies: vec![NONE; copies],
-            encoded: vec![NONE; if encodes { buffers } else { 0 }],
-            again,
+            copies: vec![Maybe::NONE; copies],
+            encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
+            last_repeats,
             values: Vec::new(),
             live: Vec::new(),
         }
     }
 
     pub(crate) fn enlist(&mut self, record: u32) {
-        // What is put in has no record.
-        if record == NONE {
-            return;
-        }
         let at = record as usize;
         if self.live.len() <= at {
             self.live.resize(at + 1, false);
@@ -68,25 +71,23 @@ impl Guide {
         self.live[at] = true;
     }
 
-    /// `value` is the tensor of this number and serial number.
-    pub(crate) fn bind(&mut self, value: ValueId, tensor: (u32, u64)) {
-        self.tensors[value.index()] = tensor;
+    /// `value` is this tensor.
+    pub(crate) fn bind(&mut self, value: ValueId, named: Named) {
+        self.tensors[value.index()] = named;
         // What is discarded at once has no tensor.
-        if tensor.0 == NONE {
-            return;
-        }
-        let at = tensor.0 as usize;
+        let Some(tensor) = named.tensor.get() else { return };
+        let at = tensor as usize;
         if self.values.len() <= at {
-            self.values.resize(at + 1, NONE);
+            self.values.resize(at + 1, Maybe::NONE);
         }
-        self.values[at] = value.0;
+        self.values[at] = value.into();
     }
 
     /// `buffer` holds `value`, unless another does already: the engine does not keep two.
     pub(crate) fn hold(&mut self, value: ValueId, buffer: BufferId) {
         let holder = &mut self.holder[value.index()];
-        if *holder == NONE {
-            *holder = buffer.0;
+        if holder.is_none() {
+            *holder = buffer.into();
         }
     }
 
@@ -100,17 +101,17 @@ impl Guide {
         let over = buffers.iter().filter_map(|buffer| plan.program().buffers[buffer.index()].over);
         for over in over {
             if let Content::Value(value) = plan.program().buffers[over.index()].content {
-                self.holder[value.index()] = NONE;
+                self.holder[value.index()] = Maybe::NONE;
             }
         }
     }
 
-    /// Whether a step to come runs something again that reads the tensor of this number and serial number.
-    pub(crate) fn is_read_again(&self, tensor: u32, serial: u64) -> bool {
-        let Some(&value) = self.values.get(tensor as usize).filter(|&&value| value != NONE) else {
-            return false;
-        };
-        self.tensors[value as usize] == (tensor, serial) && self.again[value as usize] > self.step
+    /// Whether a step to come runs something again that reads this tensor.
+    pub(crate) fn is_read_again(&self, named: Named) -> bool {
+        let value = named.tensor.get().and_then(|tensor| self.values.get(tensor as usize)?.get());
+        value.is_some_and(|value| {
+            self.tensors[value.index()] == named && self.last_repeats[value.index()] > self.step
+        })
     }
 
     /// Whether all calls of the plan have come.
@@ -123,16 +124,16 @@ impl Guide {
     }
 }
 
-/// See [`Guide::again`].
-fn read_again(plan: &StepPlan) -> Vec<usize> {
+/// See [`Guide::last_repeats`].
+fn last_repeats(plan: &StepPlan) -> Vec<usize> {
     let program = plan.program();
-    let mut again = vec![0; plan.graph().value_count()];
+    let mut last = vec![0; plan.graph().value_count()];
     for (at, compute) in repetitions(plan.graph(), program) {
         for buffer in program.reads(compute) {
             if let Content::Value(value) = program.buffers[buffer.index()].content {
-                again[value.index()] = at + 1;
+                last[value.index()] = at + 1;
             }
         }
     }
-    again
+    last
 }

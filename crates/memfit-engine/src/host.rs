@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Codec, Form, Nanos, Store, Tier};
 
+use crate::ids::StorageId;
 use crate::settings::Settings;
 
 /// A byte range of the arena. Without addresses (allocator `ideal`) the offset is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Names the storage version; stays the same when it is computed again.
-    pub storage: u32,
+    /// The storage that is in it; none for scratch memory, copies, and what is discarded at once.
+    pub storage: Option<StorageId>,
     /// First byte.
     pub offset: Bytes,
     /// Number of bytes.
@@ -28,7 +29,7 @@ pub struct Run<'a> {
     pub repetition: u32,
     /// The block of each operand; views have that of their storage.
     pub reads: &'a [Block],
-    /// The block of each output. What is discarded at once has the storage `u32::MAX`; what is overwritten in place has
+    /// The block of each output. What is discarded at once has no storage; what is overwritten in place has
     /// the bytes of the operand and the name of its new version.
     pub writes: &'a [Block],
     /// Scratch memory; of size 0 if none was asked for.
@@ -69,13 +70,13 @@ pub trait Host {
 
     /// Whether somebody else has a pointer to the bytes of `storage`, so that they must stay. Asked before it's evicted
     /// for room; if so, it stays for good.
-    fn is_shared(&mut self, _storage: u32) -> bool {
+    fn is_shared(&mut self, _storage: StorageId) -> bool {
         false
     }
 
     /// `storage` can't be computed again from now on: while it is needed, its bytes must stay, even when the program
     /// has given it up.
-    fn keep(&mut self, _storage: u32) {}
+    fn keep(&mut self, _storage: StorageId) {}
 
     /// The call of this number will never be run again.
     fn close(&mut self, _call: u64) {}

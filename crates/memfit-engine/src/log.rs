@@ -9,9 +9,10 @@ use memfit_ir::{
 
 use crate::call::Output;
 use crate::host::Block;
+use crate::maybe::Maybe;
 use crate::plan::{Refusal, StepPlan, repeated_ns};
 use crate::settings::Settings;
-use crate::state::{NONE, State, next_index};
+use crate::state::{State, next_index};
 use crate::trace::{Event, Trace};
 
 /// A step that was run: what it computes, and how it was done.
@@ -78,22 +79,31 @@ pub(crate) struct Log {
     kinds: BTreeMap<String, usize>,
 }
 
+/// What a copy is called in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Copied {
+    /// It is in device memory.
+    Here(BufferId),
+    /// It is in another tier.
+    Away(CopyId),
+}
+
 #[derive(Debug)]
 struct Row {
     size: u64,
     role: Role,
     density: Option<f32>,
     /// The buffer it is in now.
-    holder: u32,
+    holder: Maybe<BufferId>,
     /// The version that was written over it.
-    next_version: u32,
+    next_version: Maybe<ValueId>,
 }
 
 /// An op. What it makes are values that follow each other.
 #[derive(Debug)]
 struct Entry {
-    /// Its call in the trace; `NONE` for what is put in between calls.
-    event: u32,
+    /// Its call in the trace; none for what is put in between calls.
+    event: Maybe<u32>,
     /// Where its reads and its overwritten operands end.
     reads: u32,
     overs: u32,
@@ -116,29 +126,29 @@ impl Log {
     }
 
     /// At most the share `density` of the words of `value` is taken not to be zero.
-    pub(crate) fn expect(&mut self, value: u32, density: Option<f32>) {
-        self.values[value as usize].density = density;
+    pub(crate) fn expect(&mut self, value: ValueId, density: Option<f32>) {
+        self.values[value.index()].density = density;
     }
 
     /// `value` is as dense as this, unless something rests on another density already.
-    pub(crate) fn see(&mut self, value: u32, density: f32) {
-        self.values[value as usize].density.get_or_insert(density);
+    pub(crate) fn see(&mut self, value: ValueId, density: f32) {
+        self.values[value.index()].density.get_or_insert(density);
     }
 
     /// The program has taken one more reference to `tensor`.
     pub(crate) fn share(&mut self, state: &State, tensor: u32) {
-        self.trace.events.push(Event::Share(state.tensor(tensor).value));
+        self.trace.events.extend(state.tensor(tensor).value.get().map(|value| Event::Share(value.0)));
     }
 
     /// The program has given up a reference to `tensor`.
     pub(crate) fn release(&mut self, state: &State, tensor: u32) {
-        self.trace.events.push(Event::Release(state.tensor(tensor).value));
+        self.trace.events.extend(state.tensor(tensor).value.get().map(|value| Event::Release(value.0)));
     }
 
-    fn value(&mut self, size: u64, role: Role) -> u32 {
-        let index = next_index(self.values.len());
-        self.values.push(Row { size, role, density: None, holder: NONE, next_version: NONE });
-        index
+    fn value(&mut self, size: u64, role: Role) -> ValueId {
+        let (holder, next_version) = (Maybe::NONE, Maybe::NONE);
+        self.values.push(Row { size, role, density: None, holder, next_version });
+        ValueId::at(self.values.len() - 1)
     }
 
     fn buffer(&mut self, content: Content, size: Bytes, offset: Bytes, over: Option<BufferId>) -> BufferId {
@@ -154,27 +164,27 @@ impl Log {
         let source = self.ops.is_empty();
         let role = if source && !role.is_source() { Role::Input } else { role };
         let value = self.value(size, role);
-        let buffer = self.buffer(Content::Value(ValueId(value)), Bytes(size), offset, None);
+        let buffer = self.buffer(Content::Value(value), Bytes(size), offset, None);
         if source {
             self.program.resident.push(buffer);
             self.trace.at.push(offset);
         } else {
             let op = OpId::at(self.ops.len());
-            self.entry(NONE, value);
+            self.entry(Maybe::NONE, value.0);
             let step = self.program.compute(op, 0, [], [buffer], None);
             self.program.steps.push(step);
         }
         let this = &mut state.tensors[tensor as usize];
-        (this.value, this.buffer) = (value, buffer.0);
-        self.values[value as usize].holder = buffer.0;
+        (this.value, this.buffer) = (value.into(), buffer.into());
+        self.values[value.index()].holder = buffer.into();
         self.trace.events.push(Event::Put { size: Bytes(size), role });
         for _ in 1..this.held {
-            self.trace.events.push(Event::Share(value));
+            self.trace.events.push(Event::Share(value.0));
         }
     }
 
     /// Ends the description of an op that makes all values from `first` on.
-    fn entry(&mut self, event: u32, first: u32) {
+    fn entry(&mut self, event: Maybe<u32>, first: u32) {
         self.ops.push(Entry {
             event,
             reads: next_index(self.reads.len()),
@@ -196,11 +206,11 @@ impl Log {
         if state.record(record).runs == 1 {
             self.enter(state, record, kind);
         }
-        let this = state.record(record);
-        let op = OpId(this.op);
+        let Some(op) = state.record(record).op.get() else { return };
         let Entry { first, count, .. } = self.ops[op.index()];
         let reads = self.operands(state, record);
-        let buffers: Vec<u32> = reads.iter().map(|&tensor| state.tensor(tensor).buffer).collect();
+        let buffers: Vec<BufferId> =
+            reads.iter().filter_map(|&tensor| state.tensor(tensor).buffer.get()).collect();
         let this = state.record(record);
         let (mut made, mut gone) = (Vec::with_capacity(writes.len()), Vec::new());
         for (at, value) in (first..first + count).enumerate() {
@@ -208,7 +218,7 @@ impl Log {
             let over = match this.outputs[at] {
                 Output::InPlace(of) => {
                     let root = state.storage(state.storage_of(this.reads[of])).root;
-                    Some(BufferId(state.tensor(root).buffer))
+                    state.tensor(root).buffer.get()
                 }
                 _ => None,
             };
@@ -217,32 +227,29 @@ impl Log {
         }
         let scratch = (workspace.size > Bytes::ZERO)
             .then(|| self.buffer(Content::Workspace, workspace.size, workspace.offset, None));
-        let step =
-            self.program.compute(op, 0, buffers.into_iter().map(BufferId), made.iter().copied(), scratch);
+        let step = self.program.compute(op, 0, buffers, made.iter().copied(), scratch);
         self.program.steps.push(step);
         let this = state.record(record);
-        let mut kept = Vec::new();
+        let mut fresh = Vec::new();
         for (at, (&written, &buffer)) in this.writes.iter().zip(&made).enumerate() {
             if let Output::InPlace(of) = this.outputs[at] {
                 gone.push(state.storage_of(this.reads[of]));
             }
-            let there = written != NONE
-                && match this.outputs[at] {
-                    Output::View(_) => state.tensor(written).defined,
-                    _ => state.storage(state.storage_of(written)).resident,
-                };
-            if written == NONE || there {
-                self.program.steps.push(Step::Free(buffer));
-            } else {
-                kept.push((written, first as usize + at, buffer));
+            let is_there = |written| match this.outputs[at] {
+                Output::View(_) => state.tensor(written).defined,
+                _ => state.storage(state.storage_of(written)).resident,
+            };
+            match written.get().filter(|&written| !is_there(written)) {
+                Some(written) => fresh.push((written, first as usize + at, buffer)),
+                None => self.program.steps.push(Step::Free(buffer)),
             }
         }
         for storage in gone {
             self.leave(state, storage, false);
         }
-        for (tensor, value, buffer) in kept {
-            state.tensors[tensor as usize].buffer = buffer.0;
-            self.values[value].holder = buffer.0;
+        for (tensor, value, buffer) in fresh {
+            state.tensors[tensor as usize].buffer = buffer.into();
+            self.values[value].holder = buffer.into();
         }
     }
 
@@ -261,11 +268,11 @@ impl Log {
     /// Adds the op of `record` and its values to the graph.
     fn enter(&mut self, state: &mut State, record: u32, kind: &str) {
         let operands = self.operands(state, record);
-        self.reads.extend(operands.iter().map(|&tensor| ValueId(state.tensor(tensor).value)));
+        self.reads.extend(operands.iter().filter_map(|&tensor| state.tensor(tensor).value.get()));
         let first = next_index(self.values.len());
         for at in 0..state.record(record).writes.len() {
             let this = state.record(record);
-            let (tensor, output) = (this.writes[at], this.outputs[at]);
+            let (Some(tensor), output) = (this.writes[at].get(), this.outputs[at]) else { continue };
             let storage = state.storage(state.storage_of(tensor));
             let value = match output {
                 Output::View(_) => self.value(0, Role::Activation),
@@ -273,14 +280,16 @@ impl Log {
                 Output::InPlace(of) => {
                     let size = storage.size;
                     let root = state.storage(state.storage_of(this.reads[of])).root;
-                    let input = state.tensor(root).value;
+                    let input = state.tensor(root).value.get();
                     let value = self.value(size, Role::Activation);
-                    self.values[input as usize].next_version = value;
-                    self.overs.push((ValueId(input), ValueId(value)));
+                    if let Some(input) = input {
+                        self.values[input.index()].next_version = value.into();
+                        self.overs.push((input, value));
+                    }
                     value
                 }
             };
-            state.tensors[tensor as usize].value = value;
+            state.tensors[tensor as usize].value = value.into();
         }
         let next = self.trace.kinds.len();
         let number = *self.kinds.entry(kind.to_owned()).or_insert(next);
@@ -290,14 +299,14 @@ impl Log {
         let this = state.record(record);
         self.trace.events.push(Event::Call {
             kind: number,
-            reads: this.reads.iter().map(|&read| state.tensor(read).value).collect(),
+            reads: this.reads.iter().filter_map(|&read| Some(state.tensor(read).value.get()?.0)).collect(),
             outputs: this.outputs.to_vec(),
             time: Nanos(this.time),
             workspace: Bytes(this.workspace),
             effect: this.effect,
         });
-        state.records[record as usize].op = next_index(self.ops.len());
-        self.entry(next_index(self.trace.events.len() - 1), first);
+        state.records[record as usize].op = OpId::at(self.ops.len()).into();
+        self.entry(next_index(self.trace.events.len() - 1).into(), first);
     }
 
     /// The bytes of `storage` go.
@@ -311,13 +320,10 @@ impl Log {
             let tensor = state.storage(storage).tensors[at];
             let is_root = state.storage(storage).root == tensor;
             let this = &mut state.tensors[tensor as usize];
-            let buffer = std::mem::replace(&mut this.buffer, NONE);
-            if buffer == NONE {
-                continue;
-            }
-            self.values[this.value as usize].holder = NONE;
+            let (Some(buffer), Some(value)) = (this.buffer.take(), this.value.get()) else { continue };
+            self.values[value.index()].holder = Maybe::NONE;
             if root || !is_root {
-                self.program.steps.push(Step::Free(BufferId(buffer)));
+                self.program.steps.push(Step::Free(buffer));
             }
         }
     }
@@ -331,85 +337,87 @@ impl Log {
         form: Form,
         size: Bytes,
         block: Option<Block>,
-    ) -> (u32, u32) {
+    ) -> (Option<Copied>, Option<StepId>) {
         let root = state.tensor(state.storage(storage).root);
-        let from = BufferId(root.buffer);
-        match (form, block) {
-            (Form::Tier(tier), _) => {
-                let to = self.program.copy(Content::Value(ValueId(root.value)), size, tier);
-                (to.0, self.push(Step::Offload { from, to }))
+        let (Some(value), Some(from)) = (root.value.get(), root.buffer.get()) else { return (None, None) };
+        match form {
+            Form::Tier(tier) => {
+                let to = self.program.copy(Content::Value(value), size, tier);
+                (Some(Copied::Away(to)), Some(self.push(Step::Offload { from, to })))
             }
-            (Form::Encoded(codec) | Form::EncodedOn(_, codec), block) => {
+            Form::Encoded(codec) | Form::EncodedOn(_, codec) => {
                 let offset = block.map_or(Bytes::ZERO, |block| block.offset);
-                let to = self.buffer(Content::Encoded(ValueId(root.value), codec), size, offset, None);
+                let to = self.buffer(Content::Encoded(value, codec), size, offset, None);
                 self.push(Step::Encode { from, to });
-                (to.0, NONE)
+                (Some(Copied::Here(to)), None)
             }
         }
     }
 
-    /// The encoded copy `from` of `value` moves: as [`Log::store`].
+    /// The encoded copy `from` of `storage` moves: as [`Log::store`].
     pub(crate) fn forward(
         &mut self,
-        value: u32,
-        from: u32,
+        state: &State,
+        (storage, from): (u32, Option<Copied>),
         form: Form,
         size: Bytes,
         block: Option<Block>,
-    ) -> (u32, u32) {
-        match form {
-            Form::EncodedOn(tier, codec) => {
-                let to = self.program.copy(Content::Encoded(ValueId(value), codec), size, tier);
-                (to.0, self.push(Step::Offload { from: BufferId(from), to }))
+    ) -> (Option<Copied>, Option<StepId>) {
+        let Some(value) = state.tensor(state.storage(storage).root).value.get() else { return (None, None) };
+        match (form, from) {
+            (Form::EncodedOn(tier, codec), Some(Copied::Here(from))) => {
+                let to = self.program.copy(Content::Encoded(value, codec), size, tier);
+                (Some(Copied::Away(to)), Some(self.push(Step::Offload { from, to })))
             }
-            Form::Encoded(codec) => {
+            (Form::Encoded(codec), Some(Copied::Away(from))) => {
                 let offset = block.map_or(Bytes::ZERO, |block| block.offset);
-                let to = self.buffer(Content::Encoded(ValueId(value), codec), size, offset, None);
-                (to.0, self.push(Step::Fetch { from: CopyId(from), to }))
+                let to = self.buffer(Content::Encoded(value, codec), size, offset, None);
+                (Some(Copied::Here(to)), Some(self.push(Step::Fetch { from, to })))
             }
-            Form::Tier(_) => (NONE, NONE),
+            _ => (None, None),
         }
     }
 
-    /// `storage` is being filled from its copy `from`, which has this `form`. The transfer, if it is one.
-    pub(crate) fn load(&mut self, state: &mut State, storage: u32, form: Form, from: u32) -> u32 {
+    /// `storage` is being filled from its copy `from`. The transfer, if it is one.
+    pub(crate) fn load(&mut self, state: &mut State, storage: u32, from: Option<Copied>) -> Option<StepId> {
         let this = state.storage(storage);
         let (root, size, offset) = (this.root, Bytes(this.size), Bytes(this.offset));
-        let value = state.tensor(root).value;
-        let to = self.buffer(Content::Value(ValueId(value)), size, offset, None);
-        state.tensors[root as usize].buffer = to.0;
-        self.values[value as usize].holder = to.0;
-        if let Form::Tier(_) = form {
-            return self.push(Step::Fetch { from: CopyId(from), to });
+        let value = state.tensor(root).value.get()?;
+        let to = self.buffer(Content::Value(value), size, offset, None);
+        state.tensors[root as usize].buffer = to.into();
+        self.values[value.index()].holder = to.into();
+        match from? {
+            Copied::Away(from) => Some(self.push(Step::Fetch { from, to })),
+            Copied::Here(from) => {
+                self.push(Step::Decode { from, to });
+                None
+            }
         }
-        self.push(Step::Decode { from: BufferId(from), to });
-        NONE
     }
 
     /// A transfer has been waited for.
-    pub(crate) fn wait(&mut self, transfer: u32) {
-        if transfer != NONE {
-            self.push(Step::Await(StepId(transfer)));
-        }
+    pub(crate) fn wait(&mut self, transfer: StepId) {
+        self.push(Step::Await(transfer));
     }
 
-    /// A copy is gone, which is in device memory or not.
-    pub(crate) fn discard(&mut self, copy: u32, here: bool) {
-        if copy != NONE {
-            self.push(if here { Step::Free(BufferId(copy)) } else { Step::Discard(CopyId(copy)) });
-        }
+    /// A copy is gone.
+    pub(crate) fn discard(&mut self, copy: Copied) {
+        self.push(match copy {
+            Copied::Here(buffer) => Step::Free(buffer),
+            Copied::Away(copy) => Step::Discard(copy),
+        });
     }
 
-    fn push(&mut self, step: Step) -> u32 {
+    fn push(&mut self, step: Step) -> StepId {
         self.program.steps.push(step);
-        next_index(self.program.steps.len() - 1)
+        StepId::at(self.program.steps.len() - 1)
     }
 
     /// The record, with the values `results` demanded; placed if there are addresses.
-    pub(crate) fn end(mut self, results: Vec<u32>, addressed: bool) -> Result<Recorded, GraphError> {
+    pub(crate) fn end(mut self, results: Vec<ValueId>, addressed: bool) -> Result<Recorded, GraphError> {
         let graph = self.graph(&results)?;
         let layout = addressed.then_some(Layout { places: self.places });
-        self.trace.held = results;
+        self.trace.held = results.iter().map(|value| value.0).collect();
         if layout.is_none() {
             self.trace.at.clear();
         }
@@ -417,14 +425,14 @@ impl Log {
     }
 
     /// The graph, with `results` demanded.
-    fn graph(&mut self, results: &[u32]) -> Result<Graph, GraphError> {
+    fn graph(&mut self, results: &[ValueId]) -> Result<Graph, GraphError> {
         // A persistent storage that the program has given up is an input.
         for value in 0..self.values.len() {
             let mut last = value;
-            while self.values[last].next_version != NONE {
-                last = self.values[last].next_version as usize;
+            while let Some(next) = self.values[last].next_version.get() {
+                last = next.index();
             }
-            if self.values[value].role.is_persistent() && self.values[last].holder == NONE {
+            if self.values[value].role.is_persistent() && self.values[last].holder.is_none() {
                 self.values[value].role = Role::Input;
             }
         }
@@ -439,7 +447,7 @@ impl Log {
             let reads = &self.reads[std::mem::replace(&mut read, op.reads as usize)..op.reads as usize];
             let overs = &self.overs[std::mem::replace(&mut over, op.overs as usize)..op.overs as usize];
             let reuse = |&(input, output): &(ValueId, ValueId)| Reuse { input, output, must: true };
-            let spec = match self.trace.events.get(op.event as usize) {
+            let spec = match op.event.get().and_then(|event| self.trace.events.get(event as usize)) {
                 Some(&Event::Call { kind, time, workspace, effect, .. }) => OpSpec {
                     name: format!("{}.{index}", self.trace.kinds[kind]),
                     kind: self.trace.kinds[kind].clone(),
@@ -464,8 +472,8 @@ impl Log {
             })?;
         }
         for &value in results {
-            if self.values[value as usize].next_version == NONE {
-                builder.result(ValueId(value))?;
+            if self.values[value.index()].next_version.is_none() {
+                builder.result(value)?;
             }
         }
         builder.finish()

@@ -189,7 +189,7 @@ impl<H: Host> Engine<'_, H> {
             }
             self.unlock(storage);
         }
-        self.forget_makers();
+        self.forget_producers();
         match outcome {
             Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(()),
             outcome => outcome,

@@ -4,13 +4,12 @@ use crate::call::{Regeneration, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
-use crate::state::NONE;
 
 /// An op that waits for its inputs.
 #[derive(Debug, Default)]
 struct Frame {
     record: u32,
-    target: u32,
+    target: Option<u32>,
     /// Inputs that were gone when it began, and how many of them are back.
     missing: Vec<u32>,
     back: usize,
@@ -21,8 +20,8 @@ struct Frame {
 }
 
 impl<H: Host> Engine<'_, H> {
-    /// Runs `record` so that `target`, an output that is gone, is there. `NONE` for an op without outputs.
-    pub(crate) fn materialise(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+    /// Runs `record` so that `target`, an output that is gone, is there. None for an op without outputs.
+    pub(crate) fn materialise(&mut self, record: u32, target: Option<u32>) -> Result<(), Fault> {
         let whole = self.touch_and_lock(record);
         if whole {
             let ran = self.run(record, target);
@@ -63,7 +62,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Depth first: every unfinished op keeps its inputs, until it has to yield. The stack is a vector.
-    fn regenerate(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+    fn regenerate(&mut self, record: u32, target: Option<u32>) -> Result<(), Fault> {
         let mut stack = vec![self.frame(record, target)];
         while let Some(frame) = stack.last_mut() {
             if let Some(&missing) = frame.missing.get(frame.back) {
@@ -75,12 +74,12 @@ impl<H: Host> Engine<'_, H> {
                     self.lock(storage);
                     continue;
                 }
-                let (maker, storage) = (this.record, this.storage);
+                let (producer, storage) = (this.record.get(), this.storage);
                 if self.stores.has(storage) && self.bring_back(missing)? {
                     continue;
                 }
-                if maker != NONE {
-                    let next = self.frame(maker, missing);
+                if let Some(producer) = producer {
+                    let next = self.frame(producer, Some(missing));
                     stack.push(next);
                     continue;
                 }
@@ -102,7 +101,7 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
-    fn frame(&mut self, record: u32, target: u32) -> Frame {
+    fn frame(&mut self, record: u32, target: Option<u32>) -> Frame {
         let mut frame = Frame { record, target, ..Frame::default() };
         let now = self.state.now;
         for at in 0..self.state.record(record).reads.len() {

@@ -6,7 +6,6 @@ use crate::call::TensorId;
 use crate::engine::Engine;
 use crate::fault::{Fault, Holding, NoRoom, Why};
 use crate::host::Host;
-use crate::state::NONE;
 
 impl<H: Host> Engine<'_, H> {
     /// Before anything runs: each op that will have to run must fit beside what can't go.
@@ -19,8 +18,10 @@ impl<H: Host> Engine<'_, H> {
             for &read in &self.state.record(record).reads {
                 let this = self.state.tensor(read);
                 storages.push(this.storage);
-                if !this.defined && this.record != NONE && seen.insert(this.record) {
-                    work.push(this.record);
+                if let Some(record) = this.record.get().filter(|_| !this.defined)
+                    && seen.insert(record)
+                {
+                    work.push(record);
                 }
             }
             storages.sort_unstable();

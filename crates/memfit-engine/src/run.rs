@@ -7,9 +7,10 @@ use crate::engine::Engine;
 use crate::evict::Ask;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Run, expected};
+use crate::ids::StorageId;
 use crate::log::Log;
+use crate::maybe::Maybe;
 use crate::scratch::Scratch;
-use crate::state::NONE;
 
 /// Runs between two looks at the time.
 const RUNS_PER_LOOK: u64 = 16;
@@ -28,7 +29,7 @@ fn with_margin(density: f32) -> f32 {
 
 impl<H: Host> Engine<'_, H> {
     /// Runs `record`, whose inputs are there and locked.
-    pub(crate) fn run(&mut self, record: u32, target: u32) -> Result<(), Fault> {
+    pub(crate) fn run(&mut self, record: u32, target: Option<u32>) -> Result<(), Fault> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let ran = self.run_with(record, target, &mut scratch);
         scratch.reads.clear();
@@ -38,7 +39,7 @@ impl<H: Host> Engine<'_, H> {
         ran
     }
 
-    fn run_with(&mut self, record: u32, target: u32, scratch: &mut Scratch) -> Result<(), Fault> {
+    fn run_with(&mut self, record: u32, target: Option<u32>, scratch: &mut Scratch) -> Result<(), Fault> {
         if !self.unweighed.is_empty() {
             self.weigh();
         }
@@ -54,10 +55,10 @@ impl<H: Host> Engine<'_, H> {
         }
         let mut workspace = self.allocate_for(record, reads, writes)?;
         for (at, block) in writes.iter_mut().enumerate() {
-            block.storage = self.kept(record, at);
+            block.storage = self.destination(record, at);
         }
         let this = self.state.record(record);
-        let (kind, generator) = (this.kind, (this.generator != u64::MAX).then_some(this.generator));
+        let (kind, generator) = (this.kind, this.generator);
         let run = Run {
             kind: &self.kinds[kind as usize],
             call: this.call,
@@ -108,16 +109,13 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
-    /// The storage that the output at `at` will be, or `NONE` if it's discarded at once.
-    fn kept(&self, record: u32, at: usize) -> u32 {
+    /// The storage that the output at `at` will be; none if it's discarded at once.
+    fn destination(&self, record: u32, at: usize) -> Option<StorageId> {
         let this = self.state.record(record);
-        let written = this.writes[at];
-        if written == NONE {
-            return NONE;
-        }
+        let written = this.writes[at].get()?;
         let storage = self.state.storage_of(written);
         let view = matches!(this.outputs[at], Output::View(_));
-        if self.state.storage(storage).resident && !view { NONE } else { storage }
+        (view || !self.state.storage(storage).resident).then_some(StorageId(storage))
     }
 
     /// Blocks for all that `record` writes, and its scratch memory.
@@ -135,7 +133,7 @@ impl<H: Host> Engine<'_, H> {
                 Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
                     Ok(offset) => {
                         // If there is no room for the others this is given back: not in the name of what is there.
-                        let storage = self.kept(record, at);
+                        let storage = self.destination(record, at);
                         let block = Block { storage, offset: Bytes(offset), size };
                         self.host.allocate(block);
                         block
@@ -152,7 +150,7 @@ impl<H: Host> Engine<'_, H> {
         let workspace = outcome.and_then(|()| {
             let last = self.state.record(record).outputs.len();
             let offset = self.room_at(last, scratch, record, need)?;
-            let block = Block { storage: NONE, offset: Bytes(offset), size: Bytes(scratch) };
+            let block = Block { storage: None, offset: Bytes(offset), size: Bytes(scratch) };
             if scratch > 0 {
                 self.host.allocate(block);
             }
@@ -214,7 +212,7 @@ impl<H: Host> Engine<'_, H> {
                 if !self.state.storage(victim).in_pool {
                     continue;
                 }
-                if self.host.is_shared(victim) {
+                if self.host.is_shared(StorageId(victim)) {
                     self.keep(victim);
                 } else {
                     self.stats.evictions += 1;
@@ -261,8 +259,7 @@ impl<H: Host> Engine<'_, H> {
         if after != before {
             this.time = after;
             for at in 0..self.state.record(record).writes.len() {
-                let written = self.state.record(record).writes[at];
-                if written != NONE {
+                if let Some(written) = self.state.record(record).writes[at].get() {
                     let storage = self.state.storage_of(written);
                     let cost = &mut self.state.storages[storage as usize].cost;
                     *cost = cost.saturating_sub(before).saturating_add(after);
@@ -275,10 +272,13 @@ impl<H: Host> Engine<'_, H> {
     fn note_made(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
         for (at, &block) in writes.iter().enumerate() {
-            let written = this.writes[at];
             let is_view = matches!(this.outputs[at], Output::View(_));
-            if !is_view && written != NONE && block.size >= SPARSE {
-                self.unweighed.push((block.storage, self.state.tensor(written).value));
+            let value = this.writes[at].get().and_then(|written| self.state.tensor(written).value.get());
+            if let (Some(StorageId(storage)), Some(value)) = (block.storage, value)
+                && !is_view
+                && block.size >= SPARSE
+            {
+                self.unweighed.push((storage, value));
             }
         }
     }
@@ -288,7 +288,7 @@ impl<H: Host> Engine<'_, H> {
         for (storage, value) in std::mem::take(&mut self.unweighed) {
             let this = self.state.storage(storage);
             let root = self.state.tensors.get(this.root as usize);
-            if !this.resident || root.is_none_or(|root| root.value != value) {
+            if !this.resident || root.is_none_or(|root| !root.value.is(value)) {
                 continue;
             }
             let seen = self.host.density(self.block(storage));
@@ -301,7 +301,14 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Books what a run has made: `target` last.
-    fn settle(&mut self, record: u32, target: u32, writes: &[Block], workspace: Block, fresh: &mut Vec<u32>) {
+    fn settle(
+        &mut self,
+        record: u32,
+        target: Option<u32>,
+        writes: &[Block],
+        workspace: Block,
+        fresh: &mut Vec<u32>,
+    ) {
         if let Some(log) = &mut self.log {
             let kind = self.state.record(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
@@ -311,6 +318,7 @@ impl<H: Host> Engine<'_, H> {
             }
         }
         let count = self.state.record(record).writes.len();
+        let target = Maybe::from(target);
         let last = self.state.record(record).writes.iter().position(|&written| written == target);
         let order = (0..count).filter(|&at| Some(at) != last).chain(last);
         for at in order {
@@ -320,12 +328,12 @@ impl<H: Host> Engine<'_, H> {
                 let old = self.state.storage_of(self.state.record(record).reads[of]);
                 self.overwritten(old);
             }
-            if written == NONE {
+            let Some(written) = written.get() else {
                 if !matches!(output, Output::View(_)) {
                     self.free(block);
                 }
                 continue;
-            }
+            };
             let storage = self.state.storage_of(written);
             if !matches!(output, Output::View(_)) {
                 if self.state.storage(storage).resident {

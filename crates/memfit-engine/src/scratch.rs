@@ -9,5 +9,5 @@ pub(crate) struct Scratch {
     pub(crate) writes: Vec<Block>,
     pub(crate) victims: Vec<u32>,
     pub(crate) fresh: Vec<u32>,
-    pub(crate) work: Vec<u32>,
+    pub(crate) queue: Vec<u32>,
 }

@@ -1,17 +1,15 @@
 //! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
 
-use memfit_ir::{Bytes, Effect, Role};
+use memfit_ir::{BufferId, Bytes, Effect, OpId, Role, ValueId};
 use smallvec::SmallVec;
 
 use crate::call::Output;
+use crate::maybe::Maybe;
 use crate::table::{Table, push, spilled};
-
-/// No index.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// The index of the next element of a list.
 pub(crate) fn next_index(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(NONE)
+    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 /// A name of a storage that goes stale when its slot is used again.
@@ -25,8 +23,8 @@ pub(crate) struct Link {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tensor {
     pub(crate) storage: u32,
-    /// The record of the op that makes it; `NONE` for what can't be made again.
-    pub(crate) record: u32,
+    /// The record of the op that makes it; none for what can't be made again.
+    pub(crate) record: Maybe<u32>,
     /// References of the program.
     pub(crate) held: u32,
     /// Records that read it, each once for each operand.
@@ -37,8 +35,8 @@ pub(crate) struct Tensor {
     /// Tells apart the tensors that have had this number.
     pub(crate) serial: u64,
     /// Names in the log: the value, and the buffer that it is in now.
-    pub(crate) value: u32,
-    pub(crate) buffer: u32,
+    pub(crate) value: Maybe<ValueId>,
+    pub(crate) buffer: Maybe<BufferId>,
 }
 
 /// Bytes with one history.
@@ -72,8 +70,8 @@ pub(crate) struct Storage {
     pub(crate) parents: SmallVec<[Link; 2]>,
     pub(crate) children: SmallVec<[Link; 2]>,
     generation: u32,
-    before: u32,
-    after: u32,
+    before: Maybe<u32>,
+    after: Maybe<u32>,
 }
 
 /// How to run an op again.
@@ -81,33 +79,38 @@ pub(crate) struct Storage {
 pub(crate) struct Record {
     pub(crate) kind: u32,
     pub(crate) reads: SmallVec<[u32; 4]>,
-    /// The tensors it makes; `NONE` where one is gone for good.
-    pub(crate) writes: SmallVec<[u32; 4]>,
+    /// The tensors it makes; none where one is gone for good.
+    pub(crate) writes: SmallVec<[Maybe<u32>; 4]>,
     pub(crate) outputs: SmallVec<[Output; 1]>,
     pub(crate) time: u64,
     pub(crate) workspace: u64,
     pub(crate) effect: Effect,
     pub(crate) runs: u32,
     /// State of the host's generator before the first run.
-    pub(crate) generator: u64,
-    pub(crate) op: u32,
+    pub(crate) generator: Option<u64>,
+    /// Its name in the log.
+    pub(crate) op: Maybe<OpId>,
     /// The number of the call.
     pub(crate) call: u64,
+    /// Whether it's in the tables.
+    pub(crate) alive: bool,
 }
 
 impl Record {
+    /// The tensors that it makes, without those that are gone for good.
+    pub(crate) fn made(&self) -> impl Iterator<Item = u32> {
+        self.writes.iter().filter_map(|written| written.get())
+    }
+
     /// Bytes that must be free to run it.
     pub(crate) fn need(&self) -> u64 {
-        let sizes = self.outputs.iter().map(|output| match output {
-            Output::Fresh(size) => size.0,
-            Output::View(_) | Output::InPlace(_) => 0,
-        });
+        let sizes = self.outputs.iter().map(|output| output.bytes().0);
         sizes.fold(self.workspace, u64::saturating_add)
     }
 }
 
 /// All tables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct State {
     pub(crate) tensors: Table<Tensor>,
     pub(crate) storages: Table<Storage>,
@@ -116,8 +119,8 @@ pub struct State {
     pub(crate) free_storages: Vec<u32>,
     pub(crate) free_records: Vec<u32>,
     /// The pool: resident, unlocked, evictable; in the order in which they entered.
-    pub(crate) first: u32,
-    last: u32,
+    first: Maybe<u32>,
+    last: Maybe<u32>,
     pub(crate) pool_len: usize,
     pub(crate) pool_bytes: u64,
     /// The clock.
@@ -125,26 +128,6 @@ pub struct State {
     /// The number of the call that is being served.
     pub(crate) call: u64,
     serial: u64,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        State {
-            tensors: Table::default(),
-            storages: Table::default(),
-            records: Table::default(),
-            free_tensors: Vec::new(),
-            free_storages: Vec::new(),
-            free_records: Vec::new(),
-            first: NONE,
-            last: NONE,
-            pool_len: 0,
-            pool_bytes: 0,
-            now: 0,
-            call: 0,
-            serial: 0,
-        }
-    }
 }
 
 impl State {
@@ -181,14 +164,7 @@ impl State {
     }
 
     pub(crate) fn new_storage(&mut self, size: Bytes) -> u32 {
-        let fresh = Storage {
-            size: size.0,
-            alive: true,
-            root: NONE,
-            before: NONE,
-            after: NONE,
-            ..Storage::default()
-        };
+        let fresh = Storage { size: size.0, alive: true, ..Storage::default() };
         let Some(index) = self.free_storages.pop() else {
             self.storages.push(fresh);
             return next_index(self.storages.len() - 1);
@@ -199,11 +175,11 @@ impl State {
         index
     }
 
-    pub(crate) fn new_tensor(&mut self, storage: u32, record: u32) -> u32 {
+    pub(crate) fn new_tensor(&mut self, storage: u32, record: Option<u32>) -> u32 {
         self.serial += 1;
         let serial = self.serial;
-        let names = Tensor { value: NONE, buffer: NONE, ..Tensor::default() };
-        let tensor = Tensor { storage, record, held: 1, alive: true, serial, ..names };
+        let record = record.into();
+        let tensor = Tensor { storage, record, held: 1, alive: true, serial, ..Tensor::default() };
         let index = match self.free_tensors.pop() {
             Some(index) => {
                 self.tensors[index as usize] = tensor;
@@ -216,10 +192,10 @@ impl State {
         };
         let storage = &mut self.storages[storage as usize];
         storage.held += 1;
-        push(&mut storage.tensors, index);
-        if storage.root == NONE {
+        if storage.tensors.is_empty() {
             storage.root = index;
         }
+        push(&mut storage.tensors, index);
         index
     }
 
@@ -278,8 +254,7 @@ impl State {
 
     /// The pool, oldest entry first.
     pub(crate) fn pool(&self) -> impl Iterator<Item = u32> + '_ {
-        let start = Some(self.first).filter(|&index| index != NONE);
-        std::iter::successors(start, |&index| Some(self.storage(index).after).filter(|&after| after != NONE))
+        std::iter::successors(self.first.get(), |&index| self.storage(index).after.get())
     }
 
     /// Appends `index` to the pool.
@@ -290,14 +265,14 @@ impl State {
             return;
         }
         storage.in_pool = true;
-        (storage.before, storage.after) = (last, NONE);
+        (storage.before, storage.after) = (last, Maybe::NONE);
         self.pool_bytes += storage.size;
         self.pool_len += 1;
-        match self.storages.get_mut(last as usize) {
-            Some(before) => before.after = index,
-            None => self.first = index,
+        match last.get() {
+            Some(before) => self.storages[before as usize].after = index.into(),
+            None => self.first = index.into(),
         }
-        self.last = index;
+        self.last = index.into();
     }
 
     /// Takes `index` out of the pool.
@@ -310,12 +285,12 @@ impl State {
         let (before, after) = (storage.before, storage.after);
         self.pool_bytes -= storage.size;
         self.pool_len -= 1;
-        match self.storages.get_mut(before as usize) {
-            Some(before) => before.after = after,
+        match before.get() {
+            Some(before) => self.storages[before as usize].after = after,
             None => self.first = after,
         }
-        match self.storages.get_mut(after as usize) {
-            Some(after) => after.before = before,
+        match after.get() {
+            Some(after) => self.storages[after as usize].before = before,
             None => self.last = before,
         }
     }

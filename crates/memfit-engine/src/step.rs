@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::{Log, Recorded};
-use crate::state::{NONE, next_index};
+use crate::state::next_index;
 
 impl<H: Host> Engine<'_, H> {
     /// Forgets the past: what the program holds is brought back, within the budget, and becomes a source.
@@ -22,8 +22,8 @@ impl<H: Host> Engine<'_, H> {
         // A record that goes may take others along.
         for tensor in 0..self.state.tensors.len() {
             let this = &self.state.tensors[tensor];
-            if this.alive && this.record != NONE {
-                self.detach(this.record);
+            if let Some(record) = this.record.get().filter(|_| this.alive) {
+                self.detach(record);
             }
         }
         for tensor in 0..self.state.tensors.len() {
@@ -70,8 +70,8 @@ impl<H: Host> Engine<'_, H> {
         let held = self.restore_held()?;
         self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
-        let results: Vec<u32> = held.iter().map(|&tensor| self.state.tensor(tensor).value).collect();
-        log.end(results, self.allocator.addresses().is_some())
+        let results = held.iter().filter_map(|&tensor| self.state.tensor(tensor).value.get());
+        log.end(results.collect(), self.allocator.addresses().is_some())
             .map_err(|error| Fault::BadCall(error.to_string()))
     }
 

@@ -14,7 +14,7 @@ use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, Source};
-use crate::state::NONE;
+use crate::ids::StorageId;
 
 impl<H: Host> Engine<'_, H> {
     /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
@@ -28,7 +28,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
-        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(storage) {
+        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
             return Ok(None);
         }
         let block = self.block(storage);
@@ -61,8 +61,8 @@ impl<H: Host> Engine<'_, H> {
         if let Some(log) = &mut self.log
             && let Some(row) = self.stores.rows.get_mut(&row)
         {
-            let value = self.state.tensor(self.state.storage(source.storage).root).value;
-            (row.logged, row.step) = log.forward(value, source.logged, form, row.size, row.block);
+            let from = (source.storage, source.logged);
+            (row.logged, row.step) = log.forward(&self.state, from, form, row.size, row.block);
         }
         Ok(Some(row))
     }
@@ -87,7 +87,7 @@ impl<H: Host> Engine<'_, H> {
                 Err(Fault::NoRoom(_)) => return Ok(None),
                 Err(fault) => return Err(fault),
             };
-            let taken = Block { storage: NONE, offset, size };
+            let taken = Block { storage: None, offset, size };
             self.host.allocate(taken);
             block = Some(taken);
         }
@@ -114,8 +114,8 @@ impl<H: Host> Engine<'_, H> {
         // An encoded copy is made in device memory at once.
         let at_once = block.is_some() && matches!(from, Source::Block(_));
         let busy = if at_once { Busy::Idle } else { Busy::Out };
-        let row =
-            Row { storage, form, name, size, block, logged: NONE, step: NONE, busy, queue: None, issued: 0 };
+        let (logged, step, queue) = (None, None, None);
+        let row = Row { storage, form, name, size, block, logged, step, busy, queue, issued: 0 };
         let at = self.stores.add(row);
         if busy == Busy::Out {
             let from = match from {
@@ -123,7 +123,7 @@ impl<H: Host> Engine<'_, H> {
                 Source::Block(_) => None,
             };
             let queue = form.tier().map(|tier| (tier, true)).or(from);
-            self.stores.begin(at, busy, queue, NONE);
+            self.stores.begin(at, busy, queue, None);
         }
         Ok(Some(at))
     }
@@ -146,7 +146,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let size = self.state.storage(storage).size;
         let offset = self.room_near(place, size)?;
-        let block = Block { storage, offset: Bytes(offset), size: Bytes(size) };
+        let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size: Bytes(size) };
         self.host.allocate(block);
         let before = self.host.clock();
         let loaded = self.host.load(row.name, block);
@@ -163,8 +163,8 @@ impl<H: Host> Engine<'_, H> {
         (this.resident, this.offset) = (true, offset);
         self.lock(storage);
         let step = match &mut self.log {
-            Some(log) => log.load(&mut self.state, storage, row.form, row.logged),
-            None => NONE,
+            Some(log) => log.load(&mut self.state, storage, row.logged),
+            None => None,
         };
         self.stores.begin(at, Busy::Into, row.form.tier().map(|tier| (tier, false)), step);
         if row.block.is_some() {
@@ -198,8 +198,8 @@ impl<H: Host> Engine<'_, H> {
         let waited = self.host.wait(row.name);
         self.stalled(before);
         self.stores.end(at);
-        if let Some(log) = &mut self.log {
-            log.wait(row.step);
+        if let (Some(log), Some(transfer)) = (&mut self.log, row.step) {
+            log.wait(transfer);
         }
         if row.busy == Busy::Into {
             if waited.is_ok() {
@@ -229,8 +229,8 @@ impl<H: Host> Engine<'_, H> {
             let used = &mut self.stores.used[tier.index()];
             *used = used.saturating_sub(row.size);
         }
-        if let Some(log) = &mut self.log {
-            log.discard(row.logged, row.block.is_some());
+        if let (Some(log), Some(copy)) = (&mut self.log, row.logged) {
+            log.discard(copy);
         }
         if let Some(block) = row.block {
             self.free(block);

@@ -42,10 +42,6 @@ impl<T> Table<T> {
         self.pieces.get(at / ROWS)?.get(at % ROWS)
     }
 
-    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.pieces.get_mut(at / ROWS)?.get_mut(at % ROWS)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.pieces.iter().flatten()
     }
@@ -103,7 +99,7 @@ mod tests {
             table.push(row);
         }
         table[ROWS] += 1;
-        *table.get_mut(2 * ROWS).unwrap() += 1;
+        table[2 * ROWS] += 1;
         assert_eq!(
             (table.len(), table[ROWS], table[2 * ROWS], table[3 * ROWS]),
             (3 * ROWS + 1, ROWS + 1, 2 * ROWS + 1, 3 * ROWS)

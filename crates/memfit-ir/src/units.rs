@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A number of bytes: a size, a capacity, or an offset from the start of a bank.
 ///
@@ -159,6 +160,13 @@ impl Nanos {
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+}
+
+impl From<Duration> for Nanos {
+    /// What does not fit becomes the maximum.
+    fn from(duration: Duration) -> Nanos {
+        Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

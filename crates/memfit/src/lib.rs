@@ -41,6 +41,7 @@ mod replaying;
 mod shelf;
 pub mod snapshot;
 mod stepping;
+mod steps;
 mod sweep;
 
 pub use check::{check, check_text};
@@ -51,9 +52,10 @@ pub use goal::{BadBudget, Budget, Goal};
 pub use options::{LaneRule, Options};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};
-pub use shelf::{Shelf, codecs, density, host_memory};
+pub use shelf::{Shelf, codecs, density, host_memory, host_settings};
 pub use snapshot::{SnapshotExplanation, explain_snapshot};
 pub use stepping::{AUTO, PLANNING_SECONDS, PORTFOLIO, StepPlanner};
+pub use steps::Steps;
 pub use sweep::{Outcome, compare, sweep};
 
 pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};

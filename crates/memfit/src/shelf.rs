@@ -9,25 +9,65 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use memfit_codec::zvc;
-use memfit_engine::HostError;
+use memfit_engine::{HostError, Settings};
 use memfit_ir::{Bytes, Codec, Form, Link, Nanos, Store, Tier};
+
+use crate::Failure;
 
 /// Bytes that are copied to see how fast that is.
 const TRIAL: usize = 8 << 20;
 
-/// See the head of this file.
-#[derive(Debug, Default)]
-pub struct Shelf {
-    copies: BTreeMap<u64, Copy>,
+/// See the head of this file. With each copy goes what its host has to know of the storage to make it anew: `T`.
+#[derive(Debug)]
+pub struct Shelf<T = ()> {
+    copies: BTreeMap<u64, Copy<T>>,
     last: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Copy {
+struct Copy<T> {
     bytes: Arc<Vec<u8>>,
     codec: Option<Codec>,
     /// Bytes of the storage.
     size: usize,
+    of: T,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Shelf<T> {
+        Shelf { copies: BTreeMap::new(), last: 0 }
+    }
+}
+
+/// Settings of an engine whose framework chooses addresses, so that bytes are counted: within `budget`, with `copies` bytes of
+/// the process's memory for copies, and the codecs called `lossless`. What both are like here is measured by `clock`.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] if there is no codec of one of the names.
+pub fn host_settings<N: AsRef<str>>(
+    budget: Bytes,
+    copies: Option<Bytes>,
+    lossless: &[N],
+    clock: &dyn Fn() -> Duration,
+) -> Result<Settings, Failure> {
+    let known = if lossless.is_empty() { Vec::new() } else { codecs(clock) };
+    let is_called = |codec: Codec, name: &N| codec.name() == name.as_ref();
+    if let Some(name) = lossless.iter().find(|name| !known.iter().any(|row| is_called(row.0, name))) {
+        let names: Vec<&str> = known.iter().map(|(codec, ..)| codec.name()).collect();
+        return Err(Failure::usage(
+            format!("there is no lossless codec `{}`", name.as_ref()),
+            format!("the codecs are `{}`", names.join("`, `")),
+        ));
+    }
+    let is_asked = |row: &(Codec, f64, f64)| lossless.iter().any(|name| is_called(row.0, name));
+    Ok(Settings {
+        align: Bytes(1),
+        allocator: "ideal".to_owned(),
+        codecs: known.into_iter().filter(is_asked).collect(),
+        tiers: [copies.map(|capacity| host_memory(capacity, clock)), None],
+        ..Settings::new(budget)
+    })
 }
 
 /// Memory of the process for copies, of `capacity` bytes. What the way there is like is measured once in a process, by
@@ -92,13 +132,13 @@ fn link(times: u32, clock: &dyn Fn() -> Duration) -> Link {
     }
 }
 
-impl Shelf {
-    /// A copy of `bytes`, in `form`, of at most `room` bytes.
+impl<T: Clone> Shelf<T> {
+    /// A copy of `bytes`, those of a storage that is `of`, in `form`, of at most `room` bytes.
     ///
     /// # Errors
     ///
     /// If the machine has no memory for it, it takes more, or the form is one that can't be made here: a disk, or a lossy codec.
-    pub fn store(&mut self, bytes: &[u8], form: Form, room: Bytes) -> Result<u64, HostError> {
+    pub fn store(&mut self, bytes: &[u8], of: T, form: Form, room: Bytes) -> Result<u64, HostError> {
         let codec = match form {
             Form::Tier(Tier::Host) => None,
             Form::Encoded(codec) | Form::EncodedOn(Tier::Host, codec) => Some(codec),
@@ -122,7 +162,7 @@ impl Shelf {
             }
             Some(codec) => return Err(HostError(format!("there is no codec `{}` here", codec.name()))),
         };
-        Ok(self.add(Copy { bytes: Arc::new(copied), codec, size: bytes.len() }))
+        Ok(self.add(Copy { bytes: Arc::new(copied), codec, size: bytes.len(), of }))
     }
 
     /// Another name for what `copy` is: wherever it is said to be, it is here.
@@ -135,20 +175,21 @@ impl Shelf {
         Ok(self.add(same))
     }
 
-    /// The bytes of the storage that was copied.
+    /// The bytes of the storage that was copied, and what it is.
     ///
     /// # Errors
     ///
     /// If there is no such copy, or it is damaged.
-    pub fn bytes(&self, copy: u64) -> Result<Cow<'_, [u8]>, HostError> {
-        let Copy { bytes, codec, size } = self.copy(copy)?;
-        match codec {
-            None => Ok(Cow::Borrowed(bytes)),
+    pub fn read(&self, copy: u64) -> Result<(Cow<'_, [u8]>, &T), HostError> {
+        let Copy { bytes, codec, size, of } = self.copy(copy)?;
+        let bytes = match codec {
+            None => Cow::Borrowed(bytes.as_slice()),
             Some(_) => {
                 let decoded = zvc::decode(bytes, *size);
-                Ok(Cow::Owned(decoded.map_err(|damaged| HostError(damaged.to_string()))?))
+                Cow::Owned(decoded.map_err(|damaged| HostError(damaged.to_string()))?)
             }
-        }
+        };
+        Ok((bytes, of))
     }
 
     /// Forgets a copy.
@@ -156,11 +197,11 @@ impl Shelf {
         self.copies.remove(&copy);
     }
 
-    fn copy(&self, copy: u64) -> Result<&Copy, HostError> {
+    fn copy(&self, copy: u64) -> Result<&Copy<T>, HostError> {
         self.copies.get(&copy).ok_or_else(|| HostError(format!("there is no copy `{copy}`")))
     }
 
-    fn add(&mut self, copy: Copy) -> u64 {
+    fn add(&mut self, copy: Copy<T>) -> u64 {
         self.last += 1;
         self.copies.insert(self.last, copy);
         self.last
@@ -172,6 +213,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
+
+    #[test]
+    fn settings_have_what_a_host_asks_for() {
+        let settings =
+            |copies, lossless: &[&str]| host_settings(Bytes(1 << 20), copies, lossless, &|| Duration::ZERO);
+        let none = settings(None, &[]).unwrap();
+        assert!(none.tiers == [None, None] && none.codecs.is_empty() && none.allocator == "ideal");
+        let both = settings(Some(Bytes(1 << 30)), &["zvc"]).unwrap();
+        assert_eq!((both.tiers[0].unwrap().capacity, both.codecs[0].0), (Bytes(1 << 30), Codec::Zvc));
+        let unknown = settings(None, &["zvc", "lzw"]).unwrap_err();
+        assert_eq!(unknown.to_string(), "there is no lossless codec `lzw`");
+        assert_eq!(unknown.hint().as_deref(), Some("the codecs are `zvc`"));
+    }
 
     #[test]
     fn plans_count_for_a_codec_what_it_takes_at_most() {
@@ -188,16 +242,16 @@ mod tests {
         for form in
             [Form::Tier(Tier::Host), Form::Encoded(Codec::Zvc), Form::EncodedOn(Tier::Host, Codec::Zvc)]
         {
-            let copy = shelf.store(&bytes, form, Bytes(1000)).unwrap();
+            let copy = shelf.store(&bytes, "a storage", form, Bytes(1000)).unwrap();
             let other = shelf.share(copy).unwrap();
             shelf.discard(copy);
-            assert_eq!(shelf.bytes(other).unwrap(), bytes);
-            assert!(shelf.bytes(copy).is_err());
+            assert_eq!(shelf.read(other).unwrap(), (Cow::Borrowed(&bytes[..]), &"a storage"));
+            assert!(shelf.read(copy).is_err());
         }
-        assert!(shelf.store(&bytes, Form::Tier(Tier::Disk), Bytes(1000)).is_err());
-        assert!(shelf.store(&bytes, Form::Encoded(Codec::CastF16), Bytes(500)).is_err());
+        assert!(shelf.store(&bytes, "", Form::Tier(Tier::Disk), Bytes(1000)).is_err());
+        assert!(shelf.store(&bytes, "", Form::Encoded(Codec::CastF16), Bytes(500)).is_err());
         let packed = Bytes(zvc::encode(&bytes).len() as u64);
-        assert!(shelf.store(&bytes, Form::Encoded(Codec::Zvc), packed).is_ok());
-        assert!(shelf.store(&bytes, Form::Encoded(Codec::Zvc), Bytes(packed.0 - 1)).is_err());
+        assert!(shelf.store(&bytes, "", Form::Encoded(Codec::Zvc), packed).is_ok());
+        assert!(shelf.store(&bytes, "", Form::Encoded(Codec::Zvc), Bytes(packed.0 - 1)).is_err());
     }
 }

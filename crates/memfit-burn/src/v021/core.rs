@@ -6,9 +6,10 @@ use burn_backend::{DType, ExecutionError, TensorData};
 use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
+use memfit::engine::kit::map_bytes;
 use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, TensorId};
-use memfit::ir::{Effect, Role};
-use memfit::{Bytes, Nanos, codecs, host_memory};
+use memfit::ir::{Codec, Effect, Role};
+use memfit::{Bytes, Failure, Nanos, host_settings};
 use rustc_hash::FxHashMap;
 
 use super::backend::Backend;
@@ -16,7 +17,7 @@ use super::host::BurnHost;
 use super::ops;
 use super::own;
 use super::recipe::{Made, Pen};
-use super::scratch::signature;
+use super::scratch::{signature, taken};
 use super::steps::Steps;
 use crate::settings::{Budget, Mode, Options};
 
@@ -112,25 +113,19 @@ struct Shape {
     update: Option<BurnId>,
 }
 
-/// Bytes of a map's places.
-pub(super) fn map_bytes<K, V>(map: &FxHashMap<K, V>) -> usize {
-    // A byte of control for each place, and places in a power of two.
-    (map.capacity() * 8 / 7).next_power_of_two() * (size_of::<(K, V)>() + 1)
-}
-
-pub(super) fn settings(options: &Options) -> Settings {
+/// The settings that `options` ask for.
+fn settings(options: &Options) -> Result<Settings, Fault> {
     let started = Instant::now();
     let encodes = options.zvc || options.strategy.starts_with("compress:");
-    let host = |budget: Budget| host_memory(budget.bytes(), &|| started.elapsed());
-    Settings {
-        // The backend's allocator chooses addresses: here bytes are counted.
-        align: Bytes(1),
-        allocator: "ideal".to_owned(),
-        tiers: [options.host.map(host), None],
-        codecs: if encodes { codecs(&|| started.elapsed()) } else { Vec::new() },
-        patience: Nanos(u64::try_from(options.patience.as_nanos()).unwrap_or(u64::MAX)),
-        ..Settings::new(options.budget.bytes())
-    }
+    let lossless: &[&str] = if encodes { &[Codec::Zvc.name()] } else { &[] };
+    let (budget, copies) = (options.budget.bytes(), options.host.map(Budget::bytes));
+    let settings = host_settings(budget, copies, lossless, &|| started.elapsed()).map_err(bad)?;
+    Ok(Settings { patience: options.patience.into(), ..settings })
+}
+
+/// A failure of memfit's as the engine's fault.
+pub(super) fn bad(failure: Failure) -> Fault {
+    Fault::BadCall(failure.to_string())
 }
 
 impl<B: Backend> Core<B> {
@@ -139,7 +134,7 @@ impl<B: Backend> Core<B> {
         host.meter = options.meter;
         host.counts_scratch = options.scratch && options.meter.is_some();
         Ok(Core {
-            engine: Engine::new(host, settings(&options))?,
+            engine: Engine::new(host, settings(&options)?)?,
             steps: Steps::new(&options)?,
             options,
             fault: None,
@@ -155,7 +150,8 @@ impl<B: Backend> Core<B> {
 
     /// The most that all tables have taken.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.engine.table_bytes().0 + (self.engine.host.table_bytes() + map_bytes(&self.tensors)) as u64
+        let tensors = map_bytes::<BurnId, Entry<B::Layout>>(self.tensors.capacity());
+        self.engine.table_bytes().0 + (self.engine.host.table_bytes() + tensors) as u64
     }
 
     /// Tensors that the program holds.
@@ -192,8 +188,8 @@ impl<B: Backend> Core<B> {
     ) -> Result<(), Fault> {
         let made = self.engine.put(Bytes(ops::bytes(tensor).max(1)), Role::Input)?;
         register(&mut self.engine.host)?;
-        let block = self.engine.block_of(made).ok_or(Fault::Unknown(made))?;
-        let layout = self.engine.host.hold(block.storage, tensor);
+        let storage = self.engine.storage_of(made).ok_or(Fault::Unknown(made))?;
+        let layout = self.engine.host.hold(storage, tensor);
         self.hold(tensor, layout, Known { tensor: made, root: true, old: false, begun: !self.old.cut });
         Ok(())
     }
@@ -299,8 +295,8 @@ impl<B: Backend> Core<B> {
         let (old, begun) = (shape.update.is_some(), !self.old.cut && ops::is_creation(&op));
         let root = shape.effect == Effect::Once;
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
-        let workspace = match &self.engine.host {
-            host if host.counts_scratch => host.scratch.of(signature(&op)),
+        let workspace = match &mut self.engine.host {
+            host if host.counts_scratch => taken(&mut host.profiles, signature(&op)),
             _ => Bytes::ZERO,
         };
         (pending.op, pending.recipe, pending.made) = (Some(op), recipe, shape.made);

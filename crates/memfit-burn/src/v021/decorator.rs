@@ -15,7 +15,7 @@ use burn_router::{BackendRouter, RunnerClient as _};
 
 use super::backend::Backend;
 use super::channel::MemfitChannel;
-use super::own::{self, Bool, Call, Float, Int, Kind, Made, T, makers, methods, own};
+use super::own::{self, Bool, Call, Float, Int, Kind, Made, T, creations, methods, own};
 
 /// Burn's own router over memfit.
 type Router<B> = BackendRouter<MemfitChannel<B>>;
@@ -228,7 +228,7 @@ impl<B: Backend> IntTensorOps<Self> for Memfit<B> {
     }
 
     own!(int, methods);
-    own!(made, makers);
+    own!(made, creations);
     forward! {
         int_empty(shape: Shape, device: &B::Device, dtype: IntDType) -> T<B>;
         int_from_data(data: TensorData, device: &B::Device) -> T<B>;

@@ -5,19 +5,18 @@ use std::time::{Duration, Instant};
 
 use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
-use memfit::engine::{Block, Host, HostError, Run, Source};
+use memfit::engine::kit::{Profiles, Recipes, Slots};
+use memfit::engine::{Block, Host, HostError, Run, Source, StorageId};
 use memfit::ir::Form;
 use memfit::{Bytes, Nanos, Shelf, density};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::backend::{Backend, copy};
-use super::core::map_bytes;
 use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
 use super::recipe::{Made, Recipe};
 use super::runner::Guarded;
-use super::scratch::{Scratch, signature};
+use super::scratch::{saw, signature};
 use crate::meter::Meter;
 
 /// What a host has seen.
@@ -86,30 +85,22 @@ pub(super) struct BurnHost<B: Backend> {
     pub(super) counters: Counters,
     pub(super) meter: Option<Meter>,
     /// What ops take for themselves, where it counts.
-    pub(super) scratch: Scratch,
+    pub(super) profiles: Profiles,
     pub(super) counts_scratch: bool,
     /// The op of the call that comes.
     pub(super) pending: Option<Box<Pending<B::Layout>>>,
     /// For an op that runs again.
     repeated: Option<Box<Pending<B::Layout>>>,
-    /// By number of call.
-    recipes: FxHashMap<u64, Recipe>,
-    /// Bytes that the recipes point to, now and at most.
-    written: (usize, usize),
-    /// By number of storage.
-    slots: Vec<Slot>,
-    /// Copies of storages in the memory of the process, and what each is a copy of.
-    shelf: Shelf,
-    stored: FxHashMap<u64, (TensorId, B::Saved)>,
+    recipes: Recipes<Recipe>,
+    slots: Slots<Slot>,
+    /// Copies of storages in the memory of the process, each with the name and the make of a tensor over it.
+    shelf: Shelf<(TensorId, B::Saved)>,
     started: Instant,
     /// When the last op had run, since then.
     now: Duration,
     /// Time in ops, first runs and repetitions.
     pub(super) busy: Duration,
 }
-
-/// No storage: workspace, and outputs that go at once.
-const NOBODY: u32 = u32::MAX;
 
 impl<B: Backend> BurnHost<B> {
     pub(super) fn new(device: B::Device) -> BurnHost<B> {
@@ -118,49 +109,36 @@ impl<B: Backend> BurnHost<B> {
             draws: Draws::new(),
             counters: Counters::default(),
             meter: None,
-            scratch: Scratch::default(),
+            profiles: Profiles::default(),
             counts_scratch: false,
             pending: None,
             repeated: None,
-            recipes: FxHashMap::default(),
-            written: (0, 0),
-            slots: Vec::new(),
+            recipes: Recipes::default(),
+            slots: Slots::default(),
             shelf: Shelf::default(),
-            stored: FxHashMap::default(),
             started: Instant::now(),
             now: Duration::ZERO,
             busy: Duration::ZERO,
         }
     }
 
-    fn slot(&mut self, storage: u32) -> &mut Slot {
-        let at = storage as usize;
-        if self.slots.len() <= at {
-            if self.slots.capacity() <= at {
-                // By an eighth, not to twice what it is: these are many.
-                self.slots.reserve_exact((at + 1 - self.slots.len()).max(self.slots.len() / 8));
-            }
-            self.slots.resize_with(at + 1, Slot::default);
-        }
-        &mut self.slots[at]
-    }
-
     /// The most that recipes and tables have taken.
     pub(super) fn table_bytes(&self) -> usize {
-        let spilled = self.slots.iter().filter(|slot| slot.tensors.spilled());
-        let slots: usize = spilled.map(|slot| slot.tensors.capacity() * size_of::<TensorId>()).sum();
-        let maps = map_bytes(&self.recipes) + self.scratch.table_bytes();
-        self.written.1 + maps + self.slots.capacity() * size_of::<Slot>() + slots
+        let spilled = |slot: &Slot| match slot.tensors.spilled() {
+            true => slot.tensors.capacity() * size_of::<TensorId>(),
+            false => 0,
+        };
+        self.recipes.most_bytes() + self.profiles.bytes() + self.slots.bytes(spilled)
     }
 
     /// `tensor`, which is to be read only, is in `storage` from now on. Returns how it is laid out.
-    pub(super) fn hold(&mut self, storage: u32, tensor: &TensorIr) -> B::Layout {
+    pub(super) fn hold(&mut self, storage: StorageId, tensor: &TensorIr) -> B::Layout {
         let handle = self.runner.handle(tensor);
         self.hold_with(storage, tensor, &handle)
     }
 
-    fn hold_with(&mut self, storage: u32, tensor: &TensorIr, handle: &B::Handle) -> B::Layout {
-        let slot = self.slot(storage);
+    fn hold_with(&mut self, storage: StorageId, tensor: &TensorIr, handle: &B::Handle) -> B::Layout {
+        let slot = self.slots.at(storage);
         slot.address = B::address(handle);
         if !slot.tensors.contains(&tensor.id) {
             slot.tensors.push(tensor.id);
@@ -168,11 +146,15 @@ impl<B: Backend> BurnHost<B> {
         B::layout(handle)
     }
 
-    fn drop_handles(&mut self, storage: u32) {
-        let slot = std::mem::take(self.slot(storage));
-        for &tensor in &slot.tensors {
+    fn drop_handles(&mut self, storage: StorageId) {
+        for &tensor in &self.slots.take(storage).tensors {
             self.drop_handle(tensor);
         }
+    }
+
+    /// A tensor over what is in `block`.
+    fn tensor_in(&self, block: Block) -> Option<TensorId> {
+        self.slots.get(block.storage?)?.tensors.first().copied()
     }
 
     fn drop_handle(&self, id: TensorId) {
@@ -213,18 +195,20 @@ impl<B: Backend> BurnHost<B> {
     fn settle(&mut self, run: &Run<'_>, pending: &mut Pending<B::Layout>) {
         pending.layouts.clear();
         for (at, (output, block)) in pending.outputs.iter().zip(run.writes).enumerate() {
-            let layout = match pending.made {
-                Made::View => {
+            let storage = if pending.made == Made::View { run.reads[0].storage } else { block.storage };
+            let layout = match (pending.made, storage) {
+                (Made::View, Some(storage)) => {
                     self.counters.views += 1;
-                    self.hold_view(run.reads[0].storage, output)
+                    self.hold_view(storage, output)
                 }
                 // The old version is no more, nor are its views.
-                Made::Over => {
+                (Made::Over, Some(storage)) => {
                     self.counters.updates += 1;
-                    self.drop_handles(run.reads[0].storage);
-                    self.hold(block.storage, output)
+                    run.reads[0].storage.into_iter().for_each(|old| self.drop_handles(old));
+                    self.hold(storage, output)
                 }
-                Made::Fresh if block.storage == NOBODY => match self.home(run.call, at, output.id) {
+                (Made::Fresh, Some(storage)) => self.hold_apart(storage, output, run, &pending.free),
+                (_, None) => match self.home(run.call, at, output.id) {
                     // What was there has been replaced by its equal.
                     Some(home) => self.hold(home, output),
                     None => {
@@ -232,26 +216,32 @@ impl<B: Backend> BurnHost<B> {
                         continue;
                     }
                 },
-                Made::Fresh => self.hold_apart(block.storage, output, run, &pending.free),
             };
             pending.layouts.push(layout);
         }
     }
 
     /// The storage that holds `tensor`, which is output `at` of `call`.
-    fn home(&self, call: u64, at: usize, tensor: TensorId) -> Option<u32> {
-        let home = self.recipes.get(&call)?.home(at)?;
-        let slot = self.slots.get(home as usize)?;
+    fn home(&self, call: u64, at: usize, tensor: TensorId) -> Option<StorageId> {
+        let home = self.recipes.get(call)?.home(at)?;
+        let slot = self.slots.get(home)?;
         slot.tensors.contains(&tensor).then_some(home)
     }
 
     /// `output` is in `storage` from now on, and shares no bytes with an operand that is still there.
-    fn hold_apart(&mut self, storage: u32, output: &TensorIr, run: &Run<'_>, free: &[bool]) -> B::Layout {
+    fn hold_apart(
+        &mut self,
+        storage: StorageId,
+        output: &TensorIr,
+        run: &Run<'_>,
+        free: &[bool],
+    ) -> B::Layout {
         let handle = self.runner.handle(output);
         let address = B::address(&handle);
         let operands = run.reads.iter().zip(free);
-        let mut there = operands.filter(|(_, free)| !**free).map(|(block, _)| block.storage);
-        if address.is_none() || there.all(|operand| self.slot(operand).address != address) {
+        let mut there = operands.filter(|(_, free)| !**free).filter_map(|(block, _)| block.storage);
+        let is_apart = |operand| self.slots.get(operand).and_then(|slot| slot.address) != address;
+        if address.is_none() || there.all(is_apart) {
             return self.hold_with(storage, output, &handle);
         }
         if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
@@ -261,20 +251,20 @@ impl<B: Backend> BurnHost<B> {
         self.hold(storage, output)
     }
 
-    fn hold_view(&mut self, storage: u32, output: &TensorIr) -> B::Layout {
-        let before = self.slot(storage).address;
+    fn hold_view(&mut self, storage: StorageId, output: &TensorIr) -> B::Layout {
+        let before = self.slots.at(storage).address;
         let layout = self.hold(storage, output);
-        if self.slot(storage).address != before && bytes(output) > 0 {
-            self.counters.unexpected += 1;
-        }
-        self.slot(storage).address = before;
+        let slot = self.slots.at(storage);
+        let is_elsewhere = std::mem::replace(&mut slot.address, before) != before;
+        self.counters.unexpected += u64::from(is_elsewhere && bytes(output) > 0);
         layout
     }
 
-    /// The op that `call` was, to be run again.
-    fn recall(&mut self, call: u64) -> Result<Box<Pending<B::Layout>>, HostError> {
-        let known = self.recipes.get(&call).and_then(Recipe::read);
-        let (mut op, made) = known.ok_or_else(|| HostError("an op that was not recorded".to_owned()))?;
+    /// The op that runs now, as it ran before.
+    fn recall(&mut self, run: &Run<'_>) -> Result<Box<Pending<B::Layout>>, HostError> {
+        let damaged =
+            || HostError(format!("the recipe of `{}` can't be read: this is a bug in memfit", run.kind));
+        let (mut op, made) = self.recipes.recall(run)?.read().ok_or_else(damaged)?;
         let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
         op.mark_read_only(&inputs);
         let mut pending = self.repeated.take().unwrap_or_default();
@@ -290,13 +280,10 @@ impl<B: Backend> BurnHost<B> {
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         let again = run.repetition > 0;
-        let mut pending =
-            if again { self.recall(run.call)? } else { self.pending.take().unwrap_or_default() };
+        let mut pending = if again { self.recall(run)? } else { self.pending.take().unwrap_or_default() };
         if let Some(mut recipe) = pending.recipe.take() {
             recipe.settle(run.writes.iter().map(|block| block.storage));
-            self.written.0 += recipe.bytes();
-            self.written.1 = self.written.1.max(self.written.0);
-            self.recipes.insert(run.call, recipe);
+            self.recipes.remember(run, recipe);
         }
         self.counters.consumed += pending.free.iter().filter(|free| **free).count() as u64;
         let before = self.meter.map(|meter| {
@@ -314,76 +301,65 @@ impl<B: Backend> Host for BurnHost<B> {
             let scratch = most.saturating_sub(own);
             self.counters.temporaries = self.counters.temporaries.max(scratch);
             if let Some(like) = like {
-                self.scratch.saw(like, scratch);
+                saw(&mut self.profiles, like, Bytes(scratch));
             }
         }
         self.settle(run, &mut pending);
         let place = if again { &mut self.repeated } else { &mut self.pending };
         *place = Some(pending);
         self.busy += time;
-        Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1)))
+        Ok(Nanos::from(time).max(Nanos(1)))
     }
 
     fn release(&mut self, block: Block) {
-        if block.storage != NOBODY {
-            self.drop_handles(block.storage);
+        if let Some(storage) = block.storage {
+            self.drop_handles(storage);
         }
     }
 
     fn density(&mut self, block: Block) -> Option<f32> {
-        let id = self.slot(block.storage).tensors.first().copied()?;
-        let handle = self.runner.handle_of(id);
+        let handle = self.runner.handle_of(self.tensor_in(block)?);
         B::save(&handle).map(|(bytes, _)| density(bytes))
     }
 
     fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         let block = match from {
-            Source::Copy(copy) => {
-                let same = self.shelf.share(copy)?;
-                let root = self.stored.get(&copy).cloned();
-                self.stored.extend(root.map(|root| (same, root)));
-                return Ok(same);
-            }
+            Source::Copy(copy) => return self.shelf.share(copy),
             Source::Block(block) => block,
         };
         let started = Instant::now();
         let none = || HostError("the bytes of a storage can't be read".to_owned());
-        let id = self.slot(block.storage).tensors.first().copied().ok_or_else(none)?;
+        let id = self.tensor_in(block).ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
         let (bytes, saved) = B::save(&handle).ok_or_else(none)?;
-        let name = self.shelf.store(bytes, form, room)?;
-        self.stored.insert(name, (id, saved));
+        let name = self.shelf.store(bytes, (id, saved), form, room)?;
         self.now += started.elapsed();
         Ok(name)
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let started = Instant::now();
-        let none = || HostError(format!("there is no copy `{copy}`"));
-        let (id, saved) = self.stored.get(&copy).cloned().ok_or_else(none)?;
-        let bytes = self.shelf.bytes(copy)?.into_owned();
-        let (TensorHandle { handle, shape }, dtype) = B::restore(bytes, &saved);
+        let (bytes, (id, saved)) = self.shelf.read(copy)?;
+        let (id, restored) = (*id, B::restore(bytes.into_owned(), saved));
+        let (TensorHandle { handle, shape }, dtype) = restored;
         let tensor = TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype };
         self.runner.call(handle, &tensor)?;
-        self.hold(to.storage, &tensor);
+        to.storage.into_iter().for_each(|storage| drop(self.hold(storage, &tensor)));
         self.now += started.elapsed();
         Ok(())
     }
 
     fn discard(&mut self, copy: u64) {
         self.shelf.discard(copy);
-        self.stored.remove(&copy);
     }
 
     fn close(&mut self, call: u64) {
-        if let Some(recipe) = self.recipes.remove(&call) {
-            self.written.0 -= recipe.bytes();
-        }
+        self.recipes.close(call);
     }
 
     /// When the last op had run: between ops nothing grows stale.
     fn clock(&mut self) -> Nanos {
-        Nanos(u64::try_from(self.now.as_nanos()).unwrap_or(u64::MAX))
+        self.now.into()
     }
 
     fn generator(&mut self) -> Option<u64> {

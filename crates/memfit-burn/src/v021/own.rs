@@ -109,7 +109,7 @@ macro_rules! methods {
 pub(super) use methods;
 
 /// The same for what is made from nothing.
-macro_rules! makers {
+macro_rules! creations {
     ($($name:ident($($arg:ident: $kind:ty),*; $dtype:ident: $ty:ty) -> $out:ty, $shapes:ident;)*) => {$(
         fn $name($($arg: $kind,)* device: &B::Device, $dtype: $ty) -> <$out as Made<B>>::Outer {
             let mut call = Call::<B>::on(stringify!($name), device);
@@ -120,7 +120,7 @@ macro_rules! makers {
         }
     )*};
 }
-pub(super) use makers;
+pub(super) use creations;
 
 /// What stands in for an argument or a result of a method: a tensor, or a plain value that is written down as numbers.
 pub trait Kind<B: Backend> {

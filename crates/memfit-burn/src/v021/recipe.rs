@@ -2,6 +2,7 @@
 //! it takes some fifty, and is read only where an op does run again.
 
 use burn_ir::OperationIr;
+use memfit::engine::{StorageId, kit};
 
 /// What the outputs of an op are; all of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,25 +29,31 @@ const FORM: bincode::config::Configuration = bincode::config::standard();
 /// Bytes of a storage's number.
 const NUMBER: usize = size_of::<u32>();
 
-impl Recipe {
-    /// Bytes on the heap.
-    pub(super) fn bytes(&self) -> usize {
+/// A storage as it is written down: 0 stands for none.
+fn number(storage: Option<StorageId>) -> u32 {
+    storage.map_or(0, |StorageId(storage)| storage + 1)
+}
+
+impl kit::Recipe for Recipe {
+    fn bytes(&self) -> usize {
         self.0.len()
     }
+}
 
-    /// Notes the storage of each output.
-    pub(super) fn settle(&mut self, storages: impl Iterator<Item = u32>) {
+impl Recipe {
+    /// Notes the storage of each output, if it has one.
+    pub(super) fn settle(&mut self, storages: impl Iterator<Item = Option<StorageId>>) {
         let Some((&mut count, rest)) = self.0.split_first_mut() else { return };
         for (place, storage) in rest.chunks_exact_mut(NUMBER).take(count.into()).zip(storages) {
-            place.copy_from_slice(&storage.to_le_bytes());
+            place.copy_from_slice(&number(storage).to_le_bytes());
         }
     }
 
-    /// The storage of output `at`.
-    pub(super) fn home(&self, at: usize) -> Option<u32> {
+    /// The storage of output `at`, if it had one.
+    pub(super) fn home(&self, at: usize) -> Option<StorageId> {
         let (&count, rest) = self.0.split_first()?;
         let place = rest.chunks_exact(NUMBER).take(count.into()).nth(at)?;
-        Some(u32::from_le_bytes(place.try_into().ok()?))
+        u32::from_le_bytes(place.try_into().ok()?).checked_sub(1).map(StorageId)
     }
 
     /// What was written down; `None` if that is not a recipe.
@@ -106,9 +113,9 @@ mod tests {
         for op in ops {
             for made in [Made::Fresh, Made::View] {
                 let mut recipe = pen.write(&op, 2, made).unwrap();
-                recipe.settle([7, u32::MAX].into_iter());
+                recipe.settle([Some(StorageId(7)), None].into_iter());
                 assert_eq!(recipe.read(), Some((op.clone(), made)));
-                assert_eq!([0, 1, 2].map(|at| recipe.home(at)), [Some(7), Some(u32::MAX), None]);
+                assert_eq!([0, 1, 2].map(|at| recipe.home(at)), [Some(StorageId(7)), None, None]);
             }
             assert!(pen.write(&op, 1, Made::Over).is_none());
         }

@@ -4,33 +4,26 @@ use std::hash::{Hash, Hasher};
 
 use burn_ir::OperationIr;
 use memfit::Bytes;
-use rustc_hash::{FxHashMap, FxHasher};
+use memfit::engine::kit::{OpProfile, Profiles};
+use rustc_hash::FxHasher;
 
-use super::core::map_bytes;
 use super::ops;
 
 /// Less is handles and lists.
-const LEAST: u64 = 4 << 10;
+const LEAST: Bytes = Bytes(4 << 10);
 
-/// The most that was seen, by [`signature`].
-#[derive(Default)]
-pub(super) struct Scratch(FxHashMap<u64, u64>);
+/// The most that an op of this [`signature`] was seen to take beyond what it makes.
+pub(super) fn taken(profiles: &mut Profiles, signature: u64) -> Bytes {
+    let known = profiles.find(&[signature]);
+    Bytes(known.map_or(0, |known| profiles.of(known).workspace))
+}
 
-impl Scratch {
-    /// The most that an op like this was seen to take beyond what it makes.
-    pub(super) fn of(&self, signature: u64) -> Bytes {
-        Bytes(self.0.get(&signature).copied().unwrap_or_default())
-    }
-
-    pub(super) fn saw(&mut self, signature: u64, bytes: u64) {
-        if bytes >= LEAST {
-            let most = self.0.entry(signature).or_default();
-            *most = bytes.max(*most);
-        }
-    }
-
-    pub(super) fn table_bytes(&self) -> usize {
-        map_bytes(&self.0)
+/// An op of this [`signature`] has taken so much.
+pub(super) fn saw(profiles: &mut Profiles, signature: u64, bytes: Bytes) {
+    if bytes >= LEAST {
+        let key = [signature];
+        let known = profiles.find(&key).unwrap_or_else(|| profiles.add(&key, OpProfile::default()));
+        profiles.of_mut(known).saw_workspace(bytes);
     }
 }
 

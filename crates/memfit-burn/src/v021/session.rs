@@ -2,7 +2,7 @@
 
 use memfit::engine::{Fault, Planner, Recorded, Stats, StepPlan, Tried};
 use memfit::profile::{self, Saved};
-use memfit::{Failure, input};
+use memfit::{Failure, Nanos};
 
 use super::backend::{Backend, Device};
 use super::channel::{caught, client};
@@ -55,9 +55,9 @@ pub fn enable_with<D: Device>(device: &D, options: Options) -> Result<(), Fault>
             return Err(Fault::BadCall(message));
         }
         // What ops take on this device they take whoever trains.
-        let known = std::mem::take(&mut core.engine.host.scratch);
+        let known = std::mem::take(&mut core.engine.host.profiles);
         *core = Core::new(device.clone(), options)?;
-        core.engine.host.scratch = known;
+        core.engine.host.profiles = known;
         Ok(())
     })
 }
@@ -78,8 +78,8 @@ pub fn report<D: Device>(device: &D) -> Report {
         engine: core.engine.stats(),
         host: core.engine.host.counters,
         steps: core.steps.counters,
-        busy_ns: u64::try_from(core.engine.host.busy.as_nanos()).unwrap_or(u64::MAX),
-        own_ns: u64::try_from(core.own.as_nanos()).unwrap_or(u64::MAX),
+        busy_ns: Nanos::from(core.engine.host.busy).0,
+        own_ns: Nanos::from(core.own).0,
         tensors: core.len(),
         tables: core.table_bytes(),
     })
@@ -98,7 +98,7 @@ pub fn reset_peak<D: Device>(device: &D) {
 /// The last step, if [`Options::record`] asked for it.
 #[must_use]
 pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
-    client::<D::Backend>(device).with(|core| core.steps.kept.take())
+    client::<D::Backend>(device).with(|core| core.steps.take_recorded())
 }
 
 /// The next step is expected to be that of `saved`, which an earlier run has left. The judge reads the plan first.
@@ -108,7 +108,7 @@ pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
 /// As [`profile::load`]: files that are damaged or wrong are refused.
 pub fn load_plan<D: Device>(device: &D, saved: &Saved) -> Result<(), Failure> {
     let plan = profile::load(&saved.profile, &saved.plan, None)?;
-    client::<D::Backend>(device).with(|core| core.steps.add(plan));
+    client::<D::Backend>(device).with(|core| core.steps.load(plan));
     Ok(())
 }
 
@@ -118,28 +118,24 @@ pub fn load_plan<D: Device>(device: &D, saved: &Saved) -> Result<(), Failure> {
 ///
 /// [`Failure::Usage`] where the device that costs are told for is not known.
 pub fn save_plan<D: Device>(device: &D) -> Result<Option<Saved>, Failure> {
-    let (plan, options) =
-        client::<D::Backend>(device).with(|core| (core.steps.last_plan().cloned(), core.options));
-    let Some(plan) = plan else { return Ok(None) };
-    let arena = (plan.verified().peak(), memfit::Bytes(1));
-    Ok(Some(profile::save(&plan, arena, &input::device("H100")?, (options.strategy, options.seed))))
+    client::<D::Backend>(device).with(|core| core.steps.of.save(core.engine.settings().align))
 }
 
 /// The plan that is followed or was followed last, which the judge has passed.
 #[must_use]
 pub fn last_plan<D: Device>(device: &D) -> Option<StepPlan> {
-    client::<D::Backend>(device).with(|core| core.steps.last_plan().cloned())
+    client::<D::Backend>(device).with(|core| core.steps.of.last_plan().cloned())
 }
 
 /// Has `planner` make the plans of `device` from now on.
 pub fn plan_with<D: Device>(device: &D, planner: Box<dyn Planner>) {
-    client::<D::Backend>(device).with(|core| core.steps.set_planner(planner));
+    client::<D::Backend>(device).with(|core| core.steps.of.set_planner(planner));
 }
 
 /// What was tried when a plan was made last.
 #[must_use]
 pub fn tried<D: Device>(device: &D) -> Vec<Tried> {
-    client::<D::Backend>(device).with(|core| core.steps.tried().to_vec())
+    client::<D::Backend>(device).with(|core| core.steps.of.tried().to_vec())
 }
 
 /// Does `work`, and turns memfit's panic about `device` into the fault it is about. Burn's tensor operations return no

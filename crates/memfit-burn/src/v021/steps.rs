@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use memfit::engine::stepping::{self, Stepper};
-use memfit::engine::{Allowance, Fault, Planner, Recorded, Settings, StepPlan, Tried};
+use memfit::engine::{Allowance, Fault, Recorded, Settings, StepPlan, stepping};
 use memfit::ir::Role;
-use memfit::{Bytes, Nanos, PLANNING_SECONDS, PORTFOLIO, StepPlanner};
+use memfit::{Bytes, Nanos, PLANNING_SECONDS, PORTFOLIO};
 
 use super::backend::Backend;
-use super::core::{Core, settings};
+use super::core::{Core, bad};
 use crate::settings::{Mode, Options};
 
 /// What planning has done.
@@ -38,53 +37,37 @@ pub struct StepCounters {
 
 pub(super) struct Steps {
     pub(super) counters: StepCounters,
-    stepper: Stepper,
-    recording: bool,
+    pub(super) of: memfit::Steps,
     /// A step recorded for its caller.
-    pub(super) kept: Option<Recorded>,
+    recorded: Option<Recorded>,
 }
 
 impl Steps {
     pub(super) fn new(of: &Options) -> Result<Steps, Fault> {
         let options = stepping::Options { settled: 1, trusting: !of.record, ..stepping::Options::default() };
-        let stepper = Stepper::new(options, Box::new(planner(of)?));
-        Ok(Steps { counters: StepCounters::default(), stepper, recording: false, kept: None })
-    }
-
-    /// Has `planner` make plans from now on.
-    pub(super) fn set_planner(&mut self, planner: Box<dyn Planner>) {
-        self.stepper.set_planner(planner);
-    }
-
-    /// What was tried for the last plan.
-    pub(super) fn tried(&self) -> &[Tried] {
-        self.stepper.tried()
+        let of = memfit::Steps::new(options, of.strategy, of.seed).map_err(bad)?;
+        Ok(Steps { counters: StepCounters::default(), of, recorded: None })
     }
 
     /// The next step is expected to be that of `plan`, from an earlier run.
-    pub(super) fn add(&mut self, plan: StepPlan) {
+    pub(super) fn load(&mut self, plan: StepPlan) {
         self.counters.verified += 1;
         self.counters.arena = plan.verified().peak().0;
-        self.stepper.add(plan);
+        self.of.add(plan);
     }
 
-    /// The plan of the step that was planned or added last.
-    pub(super) fn last_plan(&self) -> Option<&StepPlan> {
-        self.stepper.plans().next()
+    /// The step that was recorded last, if its caller has asked for it.
+    pub(super) fn take_recorded(&mut self) -> Option<Recorded> {
+        self.recorded.take()
     }
 }
 
-/// What plans as `options` say.
-fn planner(options: &Options) -> Result<StepPlanner, Fault> {
-    let planner = StepPlanner::new(options.seed).by(options.strategy);
-    planner.map_err(|failure| Fault::BadCall(failure.to_string()))
-}
-
-/// What planning that began at `started` may take. The portfolio ends by itself, and its plans are the same on every machine.
-fn allowance(options: &Options, started: Instant) -> Allowance {
+/// What planning may take from now on. The portfolio ends by itself, and its plans are the same on every machine.
+fn allowance(options: &Options) -> Allowance {
+    let started = Instant::now();
     match options.strategy {
         PORTFOLIO => Allowance::default(),
-        _ => Allowance::new(Bytes::MAX, move || started.elapsed().as_secs_f64() >= PLANNING_SECONDS),
+        _ => Allowance::lasting(Bytes::MAX, PLANNING_SECONDS, move || started.elapsed()),
     }
 }
 
@@ -97,47 +80,44 @@ impl<B: Backend> Core<B> {
         if !self.plans() || unsettled {
             return self.cut();
         }
-        if std::mem::replace(&mut self.steps.recording, true) {
-            let (stepped, recorded) = self.steps.stepper.close(&mut self.engine)?;
-            let counters = &mut self.steps.counters;
-            if let Some(recorded) = &recorded {
+        if self.steps.of.is_open() {
+            let stepped = self.steps.of.end(&mut self.engine)?;
+            let Steps { counters, of, recorded } = &mut self.steps;
+            if let Some(recorded) = of.last() {
                 counters.recorded_ns = recorded.trace.base().time.0;
             }
             counters.guided += u64::from(stepped.guided);
             counters.diverged += u64::from(stepped.expected && !stepped.guided);
             if self.options.record {
-                self.steps.kept.clone_from(&recorded);
+                *recorded = of.last().cloned();
             }
-            if let Some(recorded) = recorded
-                && self.options.mode == Mode::Planned
-                && stepped.wants_plan
-            {
-                self.plan(&recorded)?;
+            if self.options.mode == Mode::Planned && stepped.wants_plan {
+                self.plan()?;
             }
         }
         // What outlives a step is a parameter, or as good as one.
         for tensor in self.engine.held() {
             self.engine.set_role(tensor, Role::Parameter)?;
         }
-        self.steps.stepper.begin(&mut self.engine)?;
+        self.steps.of.begin(&mut self.engine)?;
         self.grow_old(true);
         Ok(())
     }
 
-    fn plan(&mut self, recorded: &Recorded) -> Result<(), Fault> {
+    /// Plans the step that ended last, if it was recorded.
+    fn plan(&mut self) -> Result<(), Fault> {
         let started = Instant::now();
-        let allowance = allowance(&self.options, started);
-        let settings = Settings { patience: Nanos(u64::MAX), allowance, ..settings(&self.options) };
-        let planned = self.steps.stepper.settle(recorded, &settings)?;
-        let arena = self.steps.last_plan().map(|plan| plan.verified().peak().0);
-        let portfolio = self.steps.tried().iter().find(|tried| tried.name == PORTFOLIO);
-        let portfolio = portfolio.and_then(|tried| tried.recompute_ns);
-        let counters = &mut self.steps.counters;
-        counters.portfolio_recompute_ns = portfolio;
+        let (allowance, patience) = (allowance(&self.options), Nanos(u64::MAX));
+        let settings = Settings { patience, allowance, ..self.engine.settings().clone() };
+        let Steps { counters, of, .. } = &mut self.steps;
+        let Some(planned) = of.settle(&settings)? else { return Ok(()) };
+        let portfolio = of.tried().iter().find(|tried| tried.name == PORTFOLIO);
+        counters.portfolio_recompute_ns = portfolio.and_then(|tried| tried.recompute_ns);
         counters.planned += 1;
         counters.planned_recompute_ns = planned;
+        let arena = of.arena();
         counters.verified += u64::from(arena.is_some());
-        counters.arena = arena.unwrap_or_default();
+        counters.arena = arena.unwrap_or_default().0;
         counters.planning_seconds += started.elapsed().as_secs_f64();
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Source: Kirisame et al., ICLR 2021, §4.1. Links never split: when a storage comes back its cost leaves the sum
 //! but what it joined stays joined ("phantom" links). O(α(n)) for each operation.
 
-use crate::state::{NONE, State, next_index};
+use crate::state::{State, next_index};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
@@ -17,7 +17,7 @@ pub(crate) struct Classes {
 impl Classes {
     pub(crate) fn created(&mut self, storage: u32) {
         if self.node.len() <= storage as usize {
-            self.node.resize(storage as usize + 1, NONE);
+            self.node.resize(storage as usize + 1, 0);
         }
         self.node[storage as usize] = self.push(0);
     }

@@ -8,7 +8,7 @@
 use super::classes::Classes;
 use super::scan::Scan;
 use super::{Ask, Evictor, Info, Options};
-use crate::state::{NONE, State};
+use crate::state::State;
 
 pub(super) const INFO: Info = Info {
     name: "megengine",
@@ -39,13 +39,10 @@ impl Evictor for MegEngine {
         let ([neighbours, bytes, staleness], classes) = (self.exponents, &mut self.classes);
         victims.extend(self.scan.least(state, |storage| {
             let this = state.storage(storage);
-            let record = state.tensor(this.root).record;
             let mut around = 0.0;
-            if record != NONE {
+            if let Some(record) = state.tensor(this.root).record.get() {
                 let record = state.record(record);
-                for &tensor in
-                    record.reads.iter().chain(record.writes.iter().filter(|&&tensor| tensor != NONE))
-                {
+                for tensor in record.reads.iter().copied().chain(record.made()) {
                     let other = state.storage_of(tensor);
                     if !state.storage(other).resident {
                         let class = classes.class(other);

@@ -12,6 +12,7 @@
 
 mod future;
 mod graph;
+mod least;
 
 use memfit_ir::Nanos;
 
@@ -29,6 +30,7 @@ use crate::trace::Trace;
 pub use future::{Cost, Score};
 use future::{Future, Uses};
 pub use graph::{PlannedGraph, plan_graph};
+pub use least::least_budget;
 
 /// How hard to think, and where to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]

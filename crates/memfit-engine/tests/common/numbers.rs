@@ -1,6 +1,6 @@
 //! A host whose storages hold numbers: what is computed wrongly comes out wrong.
 
-use memfit_engine::{Block, Call, Engine, Host, HostError, Output, Run, Source, TensorId};
+use memfit_engine::{Block, Call, Engine, Host, HostError, Output, Run, Source, StorageId, TensorId};
 use memfit_ir::{Bytes, Effect, Form, Nanos, Role};
 
 /// A host that computes: every storage holds a number, every op a hash of what it reads.
@@ -83,7 +83,7 @@ impl Host for Numbers {
         }
     }
 
-    fn is_shared(&mut self, _storage: u32) -> bool {
+    fn is_shared(&mut self, _storage: StorageId) -> bool {
         self.shared
     }
 

@@ -55,9 +55,8 @@ impl Inner {
         let (old, bytes) = (entry.copy, entry.bytes);
         let is_same = self.engine.host.glue.is_same.bind(py);
         if let Some(old) = old
-            && let Some(block) = self.engine.block_of(old)
-            && let Some(copy) =
-                self.engine.host.slots.get(block.storage as usize).and_then(|slot| slot.bytes(py))
+            && let Some(storage_id) = self.engine.storage_of(old)
+            && let Some(copy) = self.engine.host.slots.get(storage_id).and_then(|slot| slot.bytes(py))
             && is_same.call1((&copy, &operand.storage))?.is_truthy()?
         {
             return Ok(Some(old));
@@ -68,8 +67,8 @@ impl Inner {
             Err(fault) => return Err(self.fault(py, fault)),
         };
         let own = self.engine.host.glue.copy.bind(py).call1((&operand.storage,))?;
-        if let Some(block) = self.engine.block_of(copy) {
-            *self.engine.host.slot(block.storage) = Slot { own: Some(own.unbind()), ..Slot::default() };
+        if let Some(storage_id) = self.engine.storage_of(copy) {
+            *self.engine.host.slots.at(storage_id) = Slot { own: Some(own.unbind()), ..Slot::default() };
         }
         if let Some(entry) = self.entries.get_mut(&operand.address()) {
             entry.copy = Some(copy);

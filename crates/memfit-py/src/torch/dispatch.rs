@@ -3,7 +3,8 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use memfit::engine::{Engine, Settings, TensorId};
+use memfit::Steps;
+use memfit::engine::{Engine, Settings, StorageId, TensorId};
 use memfit::ir::{Bytes, Effect, Role};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use super::life::Look;
 use super::operands::{Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Way};
 use super::run::Ready;
-use super::steps::Steps;
+use super::steps::steps;
 use super::storages::{Slot, Token, watch};
 use super::watched::Watched;
 
@@ -51,7 +52,7 @@ pub(super) struct Inner {
     pub(super) made: Vec<TensorId>,
     pub(super) reads: Vec<TensorId>,
     /// Engine's storages that autograd has yet to count a write to.
-    pub(super) owing: Vec<u32>,
+    pub(super) owing: Vec<StorageId>,
     /// Memory that is not PyTorch's: where it begins and ends, and who it is.
     pub(super) foreign: Vec<(usize, usize, usize, Token)>,
     /// Steps that were recorded, and their plans.
@@ -80,7 +81,7 @@ impl Inner {
             reads: Vec::new(),
             owing: Vec::new(),
             foreign: Vec::new(),
-            steps: Steps::default(),
+            steps: steps().map_err(|failure| PyValueError::new_err(failure.to_string()))?,
             watched: None,
             evict_all: false,
             exact: true,
@@ -147,8 +148,8 @@ impl Inner {
         for operand in operands {
             let tensor = self.source(&operand.storage)?;
             match exposed {
-                true => self.again(py, |engine| engine.expose(tensor))?,
-                false => self.again(py, |engine| engine.keep_resident(tensor))?,
+                true => self.retry(py, |engine| engine.expose(tensor))?,
+                false => self.retry(py, |engine| engine.keep_resident(tensor))?,
             }
         }
         Ok(())
@@ -182,14 +183,14 @@ impl Inner {
         role: Role,
     ) -> PyResult<TensorId> {
         let py = storage.py();
-        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), role))?;
+        let tensor = self.retry(py, |engine| engine.put(Bytes(bytes), role))?;
         let glue = &self.engine.host.glue;
         let pointer = glue.pointer_of(storage);
         let outside = bytes > 0 && !glue.is_resizable(storage)?;
         let exposed = exposed || outside || self.is_alias(pointer, bytes);
         self.enter(storage, tensor, bytes, exposed, None)?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            self.engine.host.slot(block.storage).pointer = pointer;
+        if let Some(storage_id) = self.engine.storage_of(tensor) {
+            self.engine.host.slots.at(storage_id).pointer = pointer;
         }
         if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
             entry.outside = outside;
@@ -212,8 +213,8 @@ impl Inner {
         self.drain()?;
         self.token += 1;
         let owner = watch(storage, self.token, &self.engine.host.dead)?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            *self.engine.host.slot(block.storage) = Slot { owner, ..Slot::default() };
+        if let Some(storage_id) = self.engine.storage_of(tensor) {
+            *self.engine.host.slots.at(storage_id) = Slot { owner, ..Slot::default() };
         }
         let (token, by) = (self.token, by.cloned());
         let entry = Entry { tensor, token, bytes, exposed, raw: false, outside: false, copy: None, by };

@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use memfit::engine::Settings;
-use memfit::ir::{Bytes, Codec, Nanos, Tier};
-use memfit::{codecs, host_memory};
+use memfit::host_settings;
+use memfit::ir::{Bytes, Nanos, Tier};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
@@ -17,6 +17,7 @@ use super::glue::Glue;
 use super::ops::Learnt;
 use super::steps::Planning;
 use super::watched::Watched;
+use crate::failure::raise;
 
 thread_local! {
     /// Its address is the thread's own.
@@ -128,27 +129,14 @@ impl Eager {
             drop(super::ops::take_known());
         }
         let started = Instant::now();
-        let host = (host_budget > 0).then(|| host_memory(Bytes(host_budget), &|| started.elapsed()));
-        let known = if lossless.is_empty() { Vec::new() } else { codecs(&|| started.elapsed()) };
-        if let Some(name) =
-            lossless.iter().find(|name| !known.iter().any(|(codec, ..)| codec.name() == **name))
-        {
-            let names: Vec<&str> = known.iter().map(|(codec, ..)| codec.name()).collect();
-            return Err(PyValueError::new_err(format!(
-                "there is no lossless codec `{name}`\nhint: the codecs are `{}`",
-                names.join("`, `")
-            )));
-        }
-        let asked = |(codec, ..): &(Codec, f64, f64)| lossless.iter().any(|name| codec.name() == *name);
-        let settings = Settings {
-            align: Bytes(align),
-            codecs: known.into_iter().filter(asked).collect(),
-            allocator: "ideal".to_owned(),
-            evictor: evictor.to_owned(),
-            cut: !evict_all,
-            tiers: [host, None],
-            ..Settings::new(Bytes(budget))
-        };
+        let copies = (host_budget > 0).then_some(Bytes(host_budget));
+        let settings = host_settings(Bytes(budget), copies, &lossless, &|| started.elapsed());
+        let settings = settings.map_err(|failure| {
+            let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+            PyValueError::new_err(format!("{failure}{hint}"))
+        })?;
+        let (align, evictor) = (Bytes(align), evictor.to_owned());
+        let settings = Settings { align, evictor, cut: !evict_all, ..settings };
         let mut inner = Inner::new(Glue::new(glue)?, settings)?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
         Ok(Eager {
@@ -234,7 +222,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.pin(tensor))
+        inner.retry(py, |engine| engine.pin(tensor))
     }
 
     /// Takes one `pin` back.
@@ -257,7 +245,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.restore(tensor))
+        inner.retry(py, |engine| engine.restore(tensor))
     }
 
     /// Brings a storage back for good: somebody outside gets its address, and may write to it.
@@ -271,7 +259,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.expose(tensor))?;
+        inner.retry(py, |engine| engine.expose(tensor))?;
         inner.expose(storage.as_ptr().addr());
         Ok(())
     }
@@ -294,7 +282,7 @@ impl Eager {
         let Some(tensor) = inner.known(storage) else {
             return Ok(());
         };
-        inner.again(py, |engine| engine.keep_resident(tensor))
+        inner.retry(py, |engine| engine.keep_resident(tensor))
     }
 
     /// Whether a storage is watched.
@@ -322,7 +310,7 @@ impl Eager {
 
     /// What plans from now on: `evict:planned`, `auto` or a scheduler's name.
     fn set_strategy(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.enter(py)?.inner()?.set_strategy(py, name)
+        self.enter(py)?.inner()?.steps.set_strategy(name).map_err(|failure| raise(py, &failure))
     }
 
     /// What was tried for the last plan: names, and ns in repetitions of what was found.
@@ -341,7 +329,7 @@ impl Eager {
     /// `seconds` finds one.
     #[pyo3(signature = (floor, *, bytes, seconds))]
     fn least_budget(&self, py: Python<'_>, floor: u64, bytes: u64, seconds: f64) -> PyResult<Option<u64>> {
-        self.enter(py)?.inner()?.least_budget(py, floor, Planning { bytes, seconds })
+        Ok(self.enter(py)?.inner()?.least_budget(py, floor, Planning { bytes, seconds }))
     }
 
     /// At most so much time may go into recomputation from now on; then `TimeoutError` is raised.
@@ -374,7 +362,7 @@ impl Eager {
 
     /// Bytes of arena that the last plan takes once it is placed; none if there is no plan.
     fn arena_bytes(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        Ok(self.enter(py)?.inner()?.arena_bytes())
+        Ok(self.enter(py)?.inner()?.steps.arena().map(|arena| arena.0))
     }
 
     /// Profile and plan of the last step that was planned, as files.
@@ -430,7 +418,7 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         let tensor = inner.source(storage)?;
-        inner.again(py, |engine| engine.restore(tensor))?;
+        inner.retry(py, |engine| engine.restore(tensor))?;
         inner.written_once(py, "compiled code", &[storage.as_ptr().addr()])
     }
 
@@ -438,7 +426,7 @@ impl Eager {
     fn set_budget(&self, py: Python<'_>, budget: u64) -> PyResult<()> {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        inner.again(py, |engine| engine.set_budget(Bytes(budget)))
+        inner.retry(py, |engine| engine.set_budget(Bytes(budget)))
     }
 
     /// What has been done so far.
@@ -464,7 +452,7 @@ impl Eager {
             ("storages", inner.entries.len() as u64),
             ("recipes", inner.engine.host.recipes.len() as u64),
             ("looks", inner.looks.len() as u64),
-            ("shapes", inner.ops.shapes() as u64),
+            ("shapes", inner.ops.profiles.len() as u64),
         ] {
             told.set_item(name, value)?;
         }

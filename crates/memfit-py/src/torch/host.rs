@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use memfit::engine::{Block, Host, HostError, Output, Run, Source, expected};
+use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
+use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId};
 use memfit::ir::{Bytes, Form, Nanos};
 use memfit::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use rustc_hash::FxHashMap;
 
 use super::allocator::Limit;
 use super::glue::Glue;
@@ -33,6 +33,8 @@ pub(super) struct Recipe {
     /// State of the generator before the first run. For the engine it is the last operand.
     state: Option<Py<PyAny>>,
 }
+
+impl kit::Recipe for Recipe {}
 
 /// A call that is about to run for the first time.
 pub(super) struct Pending {
@@ -76,47 +78,37 @@ pub(super) struct Template {
 pub(super) struct Torch {
     pub(super) glue: Glue,
     pub(super) switches: Switches,
-    pub(super) slots: Vec<Slot>,
-    pub(super) recipes: FxHashMap<u64, Recipe>,
+    pub(super) slots: Slots<Slot>,
+    pub(super) recipes: Recipes<Recipe>,
     pub(super) pending: Option<Pending>,
     /// What PyTorch raised; the engine's error only says that it did.
     pub(super) raised: Option<PyErr>,
     pub(super) dead: Dead,
     /// Storages that the host holds since somebody looked.
-    pub(super) kept: Vec<u32>,
+    pub(super) newly_held: Vec<StorageId>,
     /// Copies of storages in the memory of the process.
     shelf: Shelf,
     start: Instant,
 }
-
-const DISCARDED: u32 = u32::MAX;
 
 impl Torch {
     pub(super) fn new(glue: Glue) -> Torch {
         Torch {
             glue,
             switches: Switches::default(),
-            slots: Vec::new(),
-            recipes: FxHashMap::default(),
+            slots: Slots::default(),
+            recipes: Recipes::default(),
             pending: None,
             raised: None,
             dead: Dead::default(),
-            kept: Vec::new(),
+            newly_held: Vec::new(),
             shelf: Shelf::default(),
             start: Instant::now(),
         }
     }
 
-    pub(super) fn slot(&mut self, storage: u32) -> &mut Slot {
-        let index = storage as usize;
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        &mut self.slots[index]
-    }
-
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+        Nanos::from(self.start.elapsed()).0
     }
 
     fn fail<T>(&mut self, outcome: PyResult<T>) -> Result<T, HostError> {
@@ -131,7 +123,7 @@ impl Torch {
     fn first(&mut self, py: Python<'_>, run: &Run<'_>, pending: &mut Pending) -> PyResult<Nanos> {
         pending.started = true;
         if pending.result.is_some() {
-            self.remember(py, run.call, pending)?;
+            self.remember(py, run, pending)?;
             return Ok(Nanos(pending.time));
         }
         let (func, args, kwargs) = (&pending.op.func, &pending.args, pending.kwargs.as_ref());
@@ -150,32 +142,29 @@ impl Torch {
         drop(limit);
         let (result, workspace) = called?;
         pending.workspace = workspace;
-        pending.time = expected(pending.time, self.now().saturating_sub(start).max(1));
+        pending.time = OpProfile::expects(pending.time, self.now().saturating_sub(start));
         pending.result = Some(result);
-        self.remember(py, run.call, pending)?;
+        self.remember(py, run, pending)?;
         Ok(Nanos(pending.time))
     }
 
     /// Keeps what is needed to make the call again.
-    fn remember(&mut self, py: Python<'_>, number: u64, pending: &mut Pending) -> PyResult<()> {
+    fn remember(&mut self, py: Python<'_>, run: &Run<'_>, pending: &mut Pending) -> PyResult<()> {
         if let Some(Template { args, kwargs, windows, blank, outputs }) = pending.template.take() {
             let (op, state) = (Arc::clone(&pending.op), pending.state.take());
             let grad = self.glue.is_grad_enabled.bind(py).call0()?.is_truthy()?;
             let switches = pending.switches;
             let recipe = Recipe { op, args, kwargs, windows, blank, outputs, grad, switches, state };
-            self.recipes.insert(number, recipe);
+            self.recipes.remember(run, recipe);
         }
         Ok(())
     }
 
     /// A repetition, into new storages.
-    fn again(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
-        let lost = || {
-            let message = format!("memfit: the call of `{}` is forgotten: this is a bug in memfit", run.kind);
-            PyRuntimeError::new_err(message)
-        };
+    fn repeat(&mut self, py: Python<'_>, run: &Run<'_>) -> PyResult<Nanos> {
+        let lost = |error| PyRuntimeError::new_err(format!("memfit: {error}"));
         self.switches.look(py, &self.glue)?;
-        let recipe = self.recipes.get(&run.call).ok_or_else(lost)?;
+        let recipe = self.recipes.recall(run).map_err(lost)?;
         let mut tensors = Vec::with_capacity(recipe.windows.len());
         let mut storages = Vec::with_capacity(recipe.windows.len());
         let mut blocks = run.reads.iter();
@@ -226,16 +215,14 @@ impl Torch {
                             format!("memfit: `{}` gave other results when it was called again", run.kind);
                         return Err(PyRuntimeError::new_err(message));
                     };
-                    if block.storage != DISCARDED {
-                        self.fill(block.storage, storage)?;
+                    if let Some(of) = block.storage {
+                        self.slots.at(of).fill(storage, &self.glue)?;
                     }
                 }
                 Output::InPlace(of) => {
-                    let old = self.slot(run.reads[of].storage).own.take();
-                    if let Some(old) = old
-                        && block.storage != DISCARDED
-                    {
-                        self.fill(block.storage, old.into_bound(py))?;
+                    let old = run.reads[of].storage.and_then(|old| self.slots.at(old).own.take());
+                    if let (Some(old), Some(of)) = (old, block.storage) {
+                        self.slots.at(of).fill(old.into_bound(py), &self.glue)?;
                     }
                 }
                 Output::View(_) => {}
@@ -244,14 +231,15 @@ impl Torch {
         Ok(Nanos(time))
     }
 
-    /// What `use_them` makes of the bytes of `storage`.
+    /// What `use_them` makes of the bytes in `block`.
     fn read<T>(
         &mut self,
-        storage: u32,
+        block: Block,
         use_them: impl FnOnce(&[u8]) -> Result<T, HostError>,
     ) -> Result<T, HostError> {
         Python::attach(|py| {
-            let bytes = self.slot(storage).bytes(py);
+            let slot = block.storage.and_then(|storage| self.slots.get(storage));
+            let bytes = slot.and_then(|slot| slot.bytes(py));
             let bytes = bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))?;
             let read =
                 self.glue.read.bind(py).call1((bytes,)).and_then(|read| Ok(read.cast_into::<PyBytes>()?));
@@ -259,11 +247,6 @@ impl Torch {
             let read = read.map_err(|error| HostError(error.to_string()))?;
             use_them(read.as_bytes())
         })
-    }
-
-    fn fill(&mut self, storage: u32, source: Bound<'_, PyAny>) -> PyResult<()> {
-        self.slot(storage);
-        self.slots[storage as usize].fill(source, &self.glue)
     }
 }
 
@@ -288,12 +271,12 @@ pub(super) fn size(storage: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// The bytes of an operand of `kind`, which must be those that it had when `kind` first ran.
 fn operand<'py>(
     py: Python<'py>,
-    slots: &mut [Slot],
+    slots: &mut Slots<Slot>,
     glue: &Glue,
     block: Option<&Block>,
     kind: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut found = block.and_then(|block| Some((slots.get_mut(block.storage as usize)?, *block)));
+    let mut found = block.and_then(|block| Some((slots.get_mut(block.storage?)?, *block)));
     if let Some((slot, block)) = &mut found
         && slot.has_changed(py, *block, glue)
     {
@@ -354,7 +337,7 @@ impl Host for Torch {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         Python::attach(|py| {
             if run.repetition > 0 {
-                let ran = self.again(py, run);
+                let ran = self.repeat(py, run);
                 return self.fail(ran);
             }
             // The running statistics of a batch normalisation were written by its own call.
@@ -366,12 +349,9 @@ impl Host for Torch {
     }
 
     fn release(&mut self, block: Block) {
-        if block.storage == DISCARDED {
-            return;
-        }
+        let Some(storage) = block.storage else { return };
         Python::attach(|py| {
-            self.slot(block.storage);
-            let emptied = self.slots[block.storage as usize].empty(py, &self.glue);
+            let emptied = self.slots.at(storage).empty(py, &self.glue);
             if let Err(error) = emptied {
                 self.raised.get_or_insert(error);
             }
@@ -385,7 +365,7 @@ impl Host for Torch {
 
     fn density(&mut self, block: Block) -> Option<f32> {
         // What has gone, or can't be read, is not sparse for all anybody knows.
-        self.read(block.storage, |bytes| Ok(density(bytes))).ok()
+        self.read(block, |bytes| Ok(density(bytes))).ok()
     }
 
     fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
@@ -393,7 +373,7 @@ impl Host for Torch {
             Source::Copy(copy) => self.shelf.share(copy),
             Source::Block(block) => {
                 let mut shelf = std::mem::take(&mut self.shelf);
-                let stored = self.read(block.storage, |bytes| shelf.store(bytes, form, room));
+                let stored = self.read(block, |bytes| shelf.store(bytes, (), form, room));
                 self.shelf = shelf;
                 stored
             }
@@ -402,9 +382,10 @@ impl Host for Torch {
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         Python::attach(|py| {
-            let bytes = self.shelf.bytes(copy)?;
+            let Some(storage) = to.storage else { return Ok(()) };
+            let (bytes, ()) = self.shelf.read(copy)?;
             let fresh = self.glue.fresh.bind(py).call1((PyBytes::new(py, &bytes),));
-            let filled = fresh.and_then(|fresh| self.fill(to.storage, fresh));
+            let filled = fresh.and_then(|fresh| self.slots.at(storage).fill(fresh, &self.glue));
             filled.map_err(|error| HostError(error.to_string()))
         })
     }
@@ -413,9 +394,9 @@ impl Host for Torch {
         self.shelf.discard(copy);
     }
 
-    fn is_shared(&mut self, storage: u32) -> bool {
+    fn is_shared(&mut self, storage: StorageId) -> bool {
         Python::attach(|py| {
-            let Some(slot) = self.slots.get_mut(storage as usize) else { return false };
+            let Some(slot) = self.slots.get_mut(storage) else { return false };
             if slot.version.has_moved(py) {
                 return true;
             }
@@ -427,13 +408,13 @@ impl Host for Torch {
         })
     }
 
-    fn keep(&mut self, storage: u32) {
-        Python::attach(|py| self.slot(storage).hold(py));
-        self.kept.push(storage);
+    fn keep(&mut self, storage: StorageId) {
+        Python::attach(|py| self.slots.at(storage).hold(py));
+        self.newly_held.push(storage);
     }
 
     fn close(&mut self, call: u64) {
-        self.recipes.remove(&call);
+        self.recipes.close(call);
     }
 
     fn clock(&mut self) -> Nanos {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::PoisonError;
 
-use memfit::engine::TensorId;
+use memfit::engine::{Engine, TensorId};
 use pyo3::prelude::*;
 
 use super::dispatch::Inner;
@@ -27,8 +27,8 @@ impl Inner {
         if self.engine.is_evictable(entry.tensor) && !self.engine.is_read_again(entry.tensor) {
             return;
         }
-        let Some(block) = self.engine.block_of(entry.tensor) else { return };
-        let slot = self.engine.host.slot(block.storage);
+        let Some(storage) = self.engine.storage_of(entry.tensor) else { return };
+        let slot = self.engine.host.slots.at(storage);
         if matches!(slot.owner, Owner::Program(_)) {
             slot.hold(py);
             self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
@@ -65,8 +65,8 @@ impl Inner {
     pub(super) fn forget(&mut self, py: Python<'_>, address: usize, tensor: TensorId) -> PyResult<()> {
         let copy = self.entries.remove(&address).and_then(|entry| entry.copy);
         self.give_up(py, copy)?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            let slot = self.engine.host.slot(block.storage);
+        if let Some(storage) = self.engine.storage_of(tensor) {
+            let slot = self.engine.host.slots.at(storage);
             if let Owner::Both(storage) = std::mem::take(&mut slot.owner)
                 && !slot.hollow
             {
@@ -79,8 +79,8 @@ impl Inner {
 
     /// Notes the storages that the host has come to hold. To be called before they change hands.
     pub(super) fn look_later(&mut self) {
-        for storage in std::mem::take(&mut self.engine.host.kept) {
-            let Owner::Both(held) = &self.engine.host.slot(storage).owner else { continue };
+        for storage in std::mem::take(&mut self.engine.host.newly_held) {
+            let Owner::Both(held) = &self.engine.host.slots.at(storage).owner else { continue };
             let address = held.as_ptr().addr();
             if let Some(entry) = self.entries.get(&address) {
                 self.looks.push(Reverse((self.count + FIRST_LOOK, address, entry.token, FIRST_LOOK)));
@@ -128,16 +128,7 @@ impl Inner {
 
     /// Cuts off what costs more than it serves.
     pub(super) fn cut_past(&mut self, py: Python<'_>) -> PyResult<()> {
-        let mut drained = 0;
-        loop {
-            match self.engine.cut_past() {
-                Err(memfit::engine::Fault::Host(_)) if drained < 3 && self.drain()? => {
-                    self.engine.host.raised = None;
-                    drained += 1;
-                }
-                cut => return cut.map_err(|fault| self.fault(py, fault)),
-            }
-        }
+        self.retry(py, Engine::cut_past)
     }
 
     /// Looks at all storages that the host holds.
@@ -161,16 +152,15 @@ impl Inner {
             return Ok(true);
         };
         let tensor = entry.tensor;
-        let Some(block) = self.engine.block_of(tensor) else { return Ok(true) };
+        let Some(storage) = self.engine.storage_of(tensor) else { return Ok(true) };
         let needed = self.engine.is_needed(tensor) || self.engine.is_read_again(tensor);
         let host = &mut self.engine.host;
         if !needed {
             // Nothing is lost with its bytes any more, so its death will be noticed.
             let dead = std::sync::Arc::clone(&host.dead);
-            return host.slot(block.storage).let_go(py, token, &dead).map(|()| true);
+            return host.slots.at(storage).let_go(py, token, &dead).map(|()| true);
         }
-        host.slot(block.storage);
-        if !host.slots[block.storage as usize].is_unreferenced(py, &host.glue)? {
+        if !host.slots.at(storage).is_unreferenced(py, &host.glue)? {
             return Ok(false);
         }
         self.forget(py, address, tensor)?;
@@ -199,7 +189,7 @@ impl Inner {
                 continue;
             };
             let tensor = entry.tensor;
-            if let Err(error) = self.again(py, |engine| engine.restore(tensor)) {
+            if let Err(error) = self.retry(py, |engine| engine.restore(tensor)) {
                 outcome = outcome.and(Err(error));
             }
         }

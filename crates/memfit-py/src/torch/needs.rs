@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use memfit::engine::TensorId;
+use memfit::engine::kit::OpProfile;
 use memfit::ir::{Bytes, Effect, Role};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::dispatch::Inner;
-use super::ops::{Op, Shape};
+use super::ops::Op;
 use super::storages::Slot;
 
 impl Inner {
     /// Looks at the operands for what the shapes leave open.
     pub(super) fn by_data(
         &mut self,
-        known: &mut Shape,
+        known: &mut OpProfile,
         op: &Op,
         reads: &[TensorId],
         args: &Bound<'_, PyTuple>,
@@ -25,7 +26,7 @@ impl Inner {
         let mut pinned = Vec::with_capacity(reads.len());
         let mut ready = Ok(());
         for &read in reads {
-            ready = self.again(py, |engine| engine.pin(read));
+            ready = self.retry(py, |engine| engine.pin(read));
             if ready.is_err() {
                 break;
             }
@@ -59,9 +60,9 @@ impl Inner {
 
     /// Room for bytes that are in no storage.
     pub(super) fn put_bytes(&mut self, py: Python<'_>, bytes: u64) -> PyResult<TensorId> {
-        let tensor = self.again(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            *self.engine.host.slot(block.storage) = Slot::default();
+        let tensor = self.retry(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
+        if let Some(storage) = self.engine.storage_of(tensor) {
+            *self.engine.host.slots.at(storage) = Slot::default();
         }
         Ok(tensor)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use memfit::engine::kit::{OpProfile, ProfileId, Profiles};
 use memfit::ir::Effect;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -136,44 +137,15 @@ impl Op {
     }
 }
 
-/// What an op makes of operands of given shapes.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Shape {
-    /// Bytes of each storage it makes, in the order of its results; `None` if they depend on the data.
-    pub(super) fresh: Option<Arc<[u64]>>,
-    /// Scratch bytes.
-    pub(super) workspace: u64,
-    /// Whether the scratch bytes are only a bound.
-    pub(super) guessed: bool,
-    /// Ns, as last measured.
-    pub(super) time: u64,
-    /// Whether its results turned out to have other sizes than was inferred.
-    pub(super) corrected: bool,
-}
-
-impl Shape {
-    /// That of an op without results.
-    pub(super) fn nothing() -> Shape {
-        Shape { fresh: Some(Arc::default()), ..Shape::default() }
-    }
-}
-
-/// A [`Shape`] in Python: its fields, in their order.
+/// An [`OpProfile`] in Python: its fields, in their order.
 pub(super) type Learnt = (Option<Vec<u64>>, u64, bool, u64, bool);
 
-/// The tables.
+/// What is known of ops, and of their shapes.
 #[derive(Default)]
 pub(super) struct Ops {
     known: FxHashMap<usize, Arc<Op>>,
-    /// Numbers of the shapes that were met lately, and of those met before that.
-    young: FxHashMap<Box<[u64]>, u32>,
-    old: FxHashMap<Box<[u64]>, u32>,
-    pub(super) table: Vec<Shape>,
-    free: Vec<u32>,
+    pub(super) profiles: Profiles,
 }
-
-/// Shapes of one generation. When there are as many, those are forgotten that were not met since the last time.
-const GENERATION: usize = 1 << 13;
 
 /// What earlier engines of this process have learnt.
 static KNOWN: Mutex<Option<Ops>> = Mutex::new(None);
@@ -200,66 +172,34 @@ impl Ops {
         Ok(op)
     }
 
-    /// The number of the shape of a call with `key`; inferred when it is met for the first time.
-    pub(super) fn shape(
+    /// The profile of a call with `key`; inferred when it is met for the first time.
+    pub(super) fn profile(
         &mut self,
         key: &[u64],
         op: &Op,
         args: &Bound<'_, PyAny>,
         kwargs: Option<&Bound<'_, PyDict>>,
         glue: &Glue,
-    ) -> PyResult<u32> {
-        if let Some(&shape) = self.young.get(key) {
-            return Ok(shape);
-        }
-        if let Some((key, shape)) = self.old.remove_entry(key) {
-            self.enter(key, shape);
-            return Ok(shape);
+    ) -> PyResult<ProfileId> {
+        if let Some(known) = self.profiles.find(key) {
+            return Ok(known);
         }
         let told = glue.infer.bind(args.py()).call1((&op.func, args, kwargs))?;
         let (fresh, workspace, guessed): (Option<Vec<u64>>, u64, bool) = told.extract()?;
-        let shape = Shape { fresh: fresh.map(Arc::from), workspace, guessed, ..Shape::default() };
-        let number = self.number(shape);
-        self.enter(key.into(), number);
-        Ok(number)
+        let fresh = fresh.map(Arc::from);
+        Ok(self.profiles.add(key, OpProfile { fresh, workspace, guessed, ..OpProfile::default() }))
     }
 
-    /// How many shapes are known.
-    pub(super) fn shapes(&self) -> usize {
-        self.young.len() + self.old.len()
-    }
-
-    /// A row for `shape`.
-    fn number(&mut self, shape: Shape) -> u32 {
-        if let Some(free) = self.free.pop() {
-            self.table[free as usize] = shape;
-            return free;
-        }
-        self.table.push(shape);
-        u32::try_from(self.table.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    /// Notes that the shape with `key` has been met.
-    fn enter(&mut self, key: Box<[u64]>, number: u32) {
-        if self.young.len() >= GENERATION {
-            let old = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
-            self.free.extend(old.into_values());
-        }
-        self.young.insert(key, number);
-    }
-
-    /// All shapes, by number: name of the op, rest of the key, what is known.
+    /// All shapes: name of the op, rest of the key, what is known.
     pub(super) fn export(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<u64>, Learnt)>> {
-        let mut rows = vec![(String::new(), Vec::new(), Learnt::default()); self.table.len()];
-        #[allow(clippy::iter_over_hash_type, reason = "each goes to the row of its number")]
-        for (key, &number) in self.old.iter().chain(&self.young) {
+        let mut rows = Vec::with_capacity(self.profiles.len());
+        for (key, profile) in self.profiles.iter() {
             let Some((op, rest)) = key.split_first() else { continue };
             let op = usize::try_from(*op).ok().and_then(|address| self.known.get(&address));
-            let (Some(op), Some(shape)) = (op, self.table.get(number as usize)) else { continue };
-            let Shape { fresh, workspace, guessed, time, corrected } = shape.clone();
-            let name = op.func.bind(py).str()?.to_string();
+            let Some(op) = op else { continue };
+            let OpProfile { fresh, workspace, guessed, time, corrected } = profile.clone();
             let learnt = (fresh.map(|fresh| fresh.to_vec()), workspace, guessed, time, corrected);
-            rows[number as usize] = (name, rest.to_vec(), learnt);
+            rows.push((op.func.bind(py).str()?.to_string(), rest.to_vec(), learnt));
         }
         Ok(rows)
     }
@@ -268,16 +208,9 @@ impl Ops {
     pub(super) fn import(&mut self, ops: &[Py<PyAny>], rows: Vec<(String, Vec<u64>, Learnt)>) {
         for (func, (_, rest, learnt)) in ops.iter().zip(rows) {
             let (fresh, workspace, guessed, time, corrected) = learnt;
-            let shape = Shape { fresh: fresh.map(Arc::from), workspace, guessed, time, corrected };
-            let key: Box<[u64]> = std::iter::once(func.as_ptr().addr() as u64).chain(rest).collect();
-            match self.young.get(&key).or_else(|| self.old.get(&key)) {
-                Some(&number) if self.table[number as usize].guessed => self.table[number as usize] = shape,
-                Some(_) => {}
-                None => {
-                    let number = self.number(shape);
-                    self.enter(key, number);
-                }
-            }
+            let profile = OpProfile { fresh: fresh.map(Arc::from), workspace, guessed, time, corrected };
+            let key: Vec<u64> = std::iter::once(func.as_ptr().addr() as u64).chain(rest).collect();
+            self.profiles.learn(&key, profile);
         }
     }
 }

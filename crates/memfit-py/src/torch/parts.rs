@@ -4,6 +4,7 @@
 //! inside are counted and stay, and so does what reads them. Lengths and offsets are read by their addresses, and the states
 //! of generators: small tensors of whole numbers stay.
 
+use memfit::engine::kit::OpProfile;
 use memfit::ir::Bytes;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -13,7 +14,6 @@ use super::dispatch::Inner;
 use super::glue::Glue;
 use super::host::size;
 use super::operands::Found;
-use super::ops::Shape;
 
 /// The most bytes of a tensor of whole numbers that stays: lengths of eight thousand rows.
 const READ_BY_NATIVE: u64 = 1 << 16;
@@ -23,7 +23,7 @@ impl Inner {
     pub(super) fn hold_parts<'py>(&mut self, py: Python<'py>, parts: &[Bound<'py, PyAny>]) -> PyResult<()> {
         for part in parts {
             let tensor = self.source(part)?;
-            self.again(py, |engine| engine.expose(tensor))?;
+            self.retry(py, |engine| engine.expose(tensor))?;
             self.expose(part.as_ptr().addr());
         }
         Ok(())
@@ -50,7 +50,7 @@ impl Inner {
         match self.entries.get(&storage.as_ptr().addr()) {
             Some(entry) if entry.bytes <= READ_BY_NATIVE => {
                 let tensor = entry.tensor;
-                self.again(py, |engine| engine.keep_resident(tensor))
+                self.retry(py, |engine| engine.keep_resident(tensor))
             }
             _ => Ok(()),
         }
@@ -78,12 +78,12 @@ fn collect<'py>(result: &Bound<'py, PyAny>, glue: &Glue, parts: &mut Vec<Bound<'
 }
 
 /// What is foreseen of an op with such operands: results of unknown sizes, and scratch memory of twice what it reads.
-pub(super) fn unknown(found: &Found<'_>) -> PyResult<Shape> {
+pub(super) fn unknown(found: &Found<'_>) -> PyResult<OpProfile> {
     let operands = found.operands.iter().map(|operand| &operand.storage);
     let mut read = 0_u64;
     for storage in operands.chain(&found.parts) {
         read = read.saturating_add(size(storage)?);
     }
     let workspace = read.saturating_mul(2).min(Bytes(1 << 62).0);
-    Ok(Shape { fresh: None, workspace, guessed: true, ..Shape::default() })
+    Ok(OpProfile { fresh: None, workspace, guessed: true, ..OpProfile::default() })
 }

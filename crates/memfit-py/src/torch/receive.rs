@@ -22,8 +22,8 @@ impl Inner {
         by: &Arc<Op>,
     ) -> PyResult<()> {
         self.enter(&made.storage, tensor, bytes, false, Some(by))?;
-        if let Some(block) = self.engine.block_of(tensor) {
-            self.engine.host.slot(block.storage).version.follow(&made.tensor, &made.storage);
+        if let Some(storage_id) = self.engine.storage_of(tensor) {
+            self.engine.host.slots.at(storage_id).version.follow(&made.tensor, &made.storage);
         }
         Ok(())
     }
@@ -130,8 +130,8 @@ impl Inner {
             return Ok(None);
         }
         for &tensor in made {
-            if let Some(block) = self.engine.block_of(tensor) {
-                *self.engine.host.slot(block.storage) = Slot::default();
+            if let Some(storage_id) = self.engine.storage_of(tensor) {
+                *self.engine.host.slots.at(storage_id) = Slot::default();
             }
             self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
         }
@@ -150,16 +150,16 @@ impl Inner {
         let Some(entry) = self.entries.get_mut(&address) else { return Ok(()) };
         let old = std::mem::replace(&mut entry.tensor, tensor);
         let expected = entry.bytes;
-        let (before, after) = (self.engine.block_of(old), self.engine.block_of(tensor));
+        let (before, after) = (self.engine.storage_of(old), self.engine.storage_of(tensor));
         if let (Some(before), Some(after)) = (before, after) {
             let host = &mut self.engine.host;
-            let old = host.slot(before.storage);
+            let old = host.slots.at(before);
             let (owner, version, pointer) =
                 (std::mem::take(&mut old.owner), std::mem::take(&mut old.version), old.pointer);
-            *host.slot(after.storage) = Slot { owner, version, pointer, ..Slot::default() };
+            *host.slots.at(after) = Slot { owner, version, pointer, ..Slot::default() };
         }
         self.engine.del(old).map_err(|fault| self.fault(py, fault))?;
-        let owned = after.and_then(|after| self.engine.host.slot(after.storage).owned(py));
+        let owned = after.and_then(|after| self.engine.host.slots.at(after).owned(py));
         if let Some(owned) = owned
             && size(&owned)? != expected
         {

@@ -1,6 +1,7 @@
 //! What is done about faults: another try where that may do, else the error that the program gets.
 
-use memfit::engine::{Call, Engine, Fault, NoRoom, Output, Why};
+use memfit::engine::kit::{Remedy, Retries, less_scratch, more_scratch};
+use memfit::engine::{Call, Engine, Fault, NoRoom, Why};
 use memfit::ir::Bytes;
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError};
 use pyo3::prelude::*;
@@ -8,21 +9,6 @@ use pyo3::types::PyDict;
 
 use super::dispatch::Inner;
 use super::host::Torch;
-
-/// What has been tried against faults already.
-#[derive(Default)]
-struct Retries {
-    looked: bool,
-    drained: u32,
-}
-
-/// Bytes of a new storage.
-pub(super) fn fresh_bytes(output: &Output) -> u64 {
-    match output {
-        Output::Fresh(bytes) => bytes.0,
-        Output::View(_) | Output::InPlace(_) => 0,
-    }
-}
 
 impl Inner {
     /// Applies a call; where there is no room, first looks for what the program has given up. A `restartable` call may be made
@@ -37,17 +23,12 @@ impl Inner {
             let pending = self.engine.host.pending.as_mut();
             let refused = pending.and_then(|pending| pending.refused.take());
             if let (Fault::Host(_), Some(wanted)) = (&fault, refused) {
-                // It was held to what there was, and needs more.
-                let results: u64 = call.outputs.iter().map(fresh_bytes).sum();
-                let workspace = Bytes(wanted.saturating_sub(results).max(call.workspace.0.saturating_mul(2)));
                 self.engine.host.raised = None;
-                if !restartable || workspace <= call.workspace {
-                    let more = workspace.saturating_sub(call.workspace);
-                    let enough = Bytes(self.engine.settings().budget.0.saturating_add(more.0));
+                if let Err(more) = more_scratch(&mut call, Bytes(wanted), restartable) {
+                    let enough = self.engine.settings().budget + more;
                     let fault = self.engine.no_room(call.kind.to_owned(), enough, wanted);
                     return Err(self.fault(py, fault));
                 }
-                (call.workspace, call.guessed) = (workspace, false);
                 if let Some(pending) = &mut self.engine.host.pending {
                     pending.started = false;
                 }
@@ -59,17 +40,14 @@ impl Inner {
                 continue;
             }
             match fault {
-                // A bound for scratch memory that is larger than what is there says little: the op is held to what there is.
-                Fault::NoRoom(_) if call.guessed && call.workspace > Bytes(1 << 12) => {
-                    call.workspace = Bytes(call.workspace.0 / 4 * 3);
-                }
+                Fault::NoRoom(_) if less_scratch(&mut call) => {}
                 fault => return Err(self.fault(py, fault)),
             }
         }
     }
 
     /// Does what may have to bring bytes back; where there is no room, or bytes have died on the way, once more.
-    pub(super) fn again<T>(
+    pub(super) fn retry<T>(
         &mut self,
         py: Python<'_>,
         work: impl Fn(&mut Engine<'static, Torch>) -> Result<T, Fault>,
@@ -86,17 +64,13 @@ impl Inner {
 
     /// After `fault`: true if there may be room now, or what had died is known now, so that another try may do.
     fn recover(&mut self, py: Python<'_>, fault: &Fault, retries: &mut Retries) -> PyResult<bool> {
-        match fault {
-            Fault::NoRoom(_) if !retries.looked => {
-                retries.looked = true;
+        match retries.remedy(fault) {
+            Some(Remedy::Look) => {
                 self.look_at_all(py)?;
                 self.cut_past(py)?;
             }
-            Fault::Host(_) if retries.drained < 3 && self.drain()? => {
-                self.engine.host.raised = None;
-                retries.drained += 1;
-            }
-            _ => return Ok(false),
+            Some(Remedy::Learn) if self.drain()? => self.engine.host.raised = None,
+            Some(Remedy::Learn) | None => return Ok(false),
         }
         Ok(true)
     }

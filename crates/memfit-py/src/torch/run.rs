@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use memfit::engine::kit::{OpProfile, ProfileId};
 use memfit::engine::{Call, Output, TensorId};
 use memfit::ir::{Bytes, Effect, Nanos};
 use pyo3::exceptions::PyRuntimeError;
@@ -11,9 +12,8 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 use super::dispatch::Inner;
 use super::host::{Pending, Template};
 use super::operands::{Arg, Found, Operand};
-use super::ops::{Op, Shape, Unordered, Way};
+use super::ops::{Op, Unordered, Way};
 use super::parts::unknown;
-use super::retry::fresh_bytes;
 use super::writes::{Vacated, running_statistics, writes_to, written};
 
 /// Scratch memory below this is not worth measuring where that is more than to look at a counter.
@@ -41,8 +41,8 @@ struct Known {
 /// What a call of its shape needs.
 struct Needs {
     /// The row of the table, if there is one.
-    shape: Option<u32>,
-    known: Shape,
+    profile: Option<ProfileId>,
+    known: OpProfile,
     /// Whether the operands' content has decided it.
     by_data: bool,
 }
@@ -166,20 +166,20 @@ impl Inner {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Needs> {
-        let shape = match op.makes && !found.opaque {
-            true => Some(self.ops.shape(&found.key, op, args, kwargs, &self.engine.host.glue)?),
+        let profile = match op.makes && !found.opaque {
+            true => Some(self.ops.profile(&found.key, op, args, kwargs, &self.engine.host.glue)?),
             false => None,
         };
-        let mut known = match shape {
-            Some(shape) => self.ops.table[shape as usize].clone(),
+        let mut known = match profile {
+            Some(profile) => self.ops.profiles.of(profile).clone(),
             None if op.makes => unknown(found)?,
-            None => Shape::nothing(),
+            None => OpProfile::nothing(),
         };
         let by_data = (op.by_data || found.opaque) && known.fresh.is_none();
         if by_data {
             self.by_data(&mut known, op, reads, args, kwargs)?;
         }
-        Ok(Needs { shape, known, by_data })
+        Ok(Needs { profile, known, by_data })
     }
 
     fn prepare<'py>(&mut self, py: Python<'py>, ready: Ready<'_, 'py>) -> PyResult<Prepared<'py>> {
@@ -229,7 +229,7 @@ impl Inner {
         let later = sizes.is_none() && own == Effect::Pure && !exposed && op.makes && written.is_empty();
         self.look_for(
             py,
-            outputs.iter().map(fresh_bytes).sum::<u64>().saturating_add(needs.known.workspace),
+            outputs.iter().map(|output| output.bytes().0).sum::<u64>().saturating_add(needs.known.workspace),
         )?;
         reads.truncate(first_statistic);
         let state = match effect {
@@ -289,7 +289,7 @@ impl Inner {
             template: prepared.template.take_if(|_| prepared.again),
             generator: prepared.generator.take(),
             switches: prepared.switches,
-            measured: prepared.needs.shape.is_some() && known.guessed && known.workspace > least,
+            measured: prepared.needs.profile.is_some() && known.guessed && known.workspace > least,
             held_to: known.guessed.then(|| prepared.sizes().unwrap_or_default().iter().sum()),
             refused: None,
             started: false,
@@ -330,12 +330,8 @@ impl Inner {
         ran: Pending,
     ) -> PyResult<Bound<'py, PyAny>> {
         let result = ran.result.ok_or_else(|| has_not_run(&prepared.op))?.into_bound(py);
-        if let Some(shape) = prepared.needs.shape {
-            let shape = &mut self.ops.table[shape as usize];
-            shape.time = ran.time;
-            if let Some(workspace) = ran.workspace {
-                (shape.workspace, shape.guessed) = (workspace, false);
-            }
+        if let Some(profile) = prepared.needs.profile {
+            self.ops.profiles.of_mut(profile).ran(ran.time, ran.workspace);
         }
         let (template, vacated) = (prepared.template.take(), prepared.vacated.take());
         let Prepared { op, needs, addresses, written, times, fresh, .. } = &*prepared;
@@ -369,11 +365,8 @@ impl Inner {
                 }
             }
         }
-        if let (Some(shape), Some(given)) = (needs.shape.filter(|_| !needs.by_data), outcome) {
-            // Once a kernel may know better than its description; after that its sizes depend on the data.
-            let shape = &mut self.ops.table[shape as usize];
-            shape.fresh = Some(given.into()).filter(|_| !shape.corrected);
-            shape.corrected = true;
+        if let (Some(profile), Some(given)) = (needs.profile.filter(|_| !needs.by_data), outcome) {
+            self.ops.profiles.of_mut(profile).correct(given);
         }
         self.made = made;
         self.made.clear();

@@ -114,8 +114,8 @@ impl Inner {
         tensor: TensorId,
         operand: &Operand<'_>,
     ) -> PyResult<()> {
-        let Some(block) = self.engine.block_of(tensor) else { return Ok(()) };
-        let slot = self.engine.host.slot(block.storage);
+        let Some(storage_id) = self.engine.storage_of(tensor) else { return Ok(()) };
+        let slot = self.engine.host.slots.at(storage_id);
         if slot.hollow {
             return Ok(());
         }
@@ -136,24 +136,24 @@ impl Inner {
     /// An op has written to the storage at `address`; so often autograd will count that.
     pub(super) fn wrote(&mut self, py: Python<'_>, address: usize, times: usize) {
         let Some(entry) = self.entries.get(&address) else { return };
-        let Some(block) = self.engine.block_of(entry.tensor) else { return };
-        self.engine.host.slot(block.storage).version.wrote(py, times as u64);
-        self.owing.push(block.storage);
+        let Some(storage_id) = self.engine.storage_of(entry.tensor) else { return };
+        self.engine.host.slots.at(storage_id).version.wrote(py, times as u64);
+        self.owing.push(storage_id);
     }
 
     /// An op has changed the shape of a tensor over `storage` in place, which autograd counts as a write.
     pub(super) fn reshaped(&mut self, storage: &Bound<'_, PyAny>) {
         let Some(entry) = self.entries.get(&storage.as_ptr().addr()) else { return };
-        let Some(block) = self.engine.block_of(entry.tensor) else { return };
-        self.engine.host.slot(block.storage).version.owed += 1;
-        self.owing.push(block.storage);
+        let Some(storage_id) = self.engine.storage_of(entry.tensor) else { return };
+        self.engine.host.slots.at(storage_id).version.owed += 1;
+        self.owing.push(storage_id);
     }
 
     /// Ops have returned, and autograd has counted what they wrote.
     pub(super) fn settle_versions(&mut self, py: Python<'_>) {
         let mut owing = std::mem::take(&mut self.owing);
         for storage in owing.drain(..) {
-            self.engine.host.slot(storage).version.settle(py);
+            self.engine.host.slots.at(storage).version.settle(py);
         }
         self.owing = owing;
     }
@@ -172,15 +172,14 @@ impl Inner {
         let host = &self.engine.host;
         let mut aliases: Vec<(Token, usize, TensorId)> = Vec::new();
         aliases.extend(self.entries.iter().filter_map(|(&address, entry)| {
-            let block = self.engine.block_of(entry.tensor)?;
-            let slot = host.slots.get(block.storage as usize).filter(|slot| !slot.hollow)?;
+            let slot = host.slots.get(self.engine.storage_of(entry.tensor)?).filter(|slot| !slot.hollow)?;
             let pointer = host.glue.pointer_of(&slot.owned(py)?)?;
             let meets = pointer < end && start < pointer.saturating_add(usize::try_from(entry.bytes).ok()?);
             (meets && entry.token != token).then_some((entry.token, address, entry.tensor))
         }));
         aliases.sort_unstable_by_key(|&(token, ..)| token);
         for (_, address, tensor) in aliases {
-            self.again(py, |engine| engine.expose(tensor))?;
+            self.retry(py, |engine| engine.expose(tensor))?;
             if let Some(entry) = self.entries.get_mut(&address) {
                 entry.exposed = true;
             }

@@ -53,8 +53,8 @@ impl Inner {
         let address = operand.address();
         let Some(entry) = self.entries.get(&address) else { return Ok(None) };
         let (tensor, bytes) = (entry.tensor, entry.bytes);
-        let Some(block) = self.engine.block_of(tensor) else { return Ok(None) };
-        let owner = std::mem::take(&mut self.engine.host.slot(block.storage).owner);
+        let Some(storage_id) = self.engine.storage_of(tensor) else { return Ok(None) };
+        let owner = std::mem::take(&mut self.engine.host.slots.at(storage_id).owner);
         self.engine.del(tensor).map_err(|fault| self.fault(py, fault))?;
         let (tensor, storage) = (operand.tensor.clone(), operand.storage.clone());
         Ok(Some(Vacated { tensor, storage, address, bytes, owner }))
@@ -70,7 +70,7 @@ impl Inner {
         let Vacated { tensor: over, storage, address, bytes, owner } = vacated;
         let made = match tensor {
             Some(tensor) => Ok(tensor),
-            None => self.again(py, |engine| engine.put(Bytes(bytes), Role::Input)),
+            None => self.retry(py, |engine| engine.put(Bytes(bytes), Role::Input)),
         };
         let tensor_id = match made {
             Ok(tensor) => tensor,
@@ -79,8 +79,8 @@ impl Inner {
                 return Err(error);
             }
         };
-        if let Some(block) = self.engine.block_of(tensor_id) {
-            let slot = self.engine.host.slot(block.storage);
+        if let Some(storage_id) = self.engine.storage_of(tensor_id) {
+            let slot = self.engine.host.slots.at(storage_id);
             *slot = Slot { owner, ..Slot::default() };
             slot.version.follow(&over, &storage);
         }
