@@ -19,7 +19,7 @@ mod rebuild;
 mod search;
 mod sublinear;
 
-pub use best::Best;
+pub use best::{Best, straight};
 pub use chain::Chain;
 pub use checkmate::{Checkmate, CheckmateLp};
 pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
