@@ -177,6 +177,9 @@ impl<H: Host> Engine<'_, H> {
 
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.
     fn advance(&mut self, guide: &mut Guide, until: Option<usize>) -> Result<bool, Fault> {
+        for value in std::mem::take(&mut guide.leaving) {
+            self.follow_leave(guide, value);
+        }
         while let Some(&step) = guide.plan.program().steps.get(guide.step) {
             let goes_on = match step {
                 Step::Compute(compute) => {
@@ -214,12 +217,19 @@ impl<H: Host> Engine<'_, H> {
         match guide.plan.program().buffers[buffer.index()].content {
             Content::Value(value) if guide.holder[value.index()].is(buffer) => {
                 guide.holder[value.index()] = Maybe::NONE;
-                self.leave(guide.tensors[value.index()]);
+                self.follow_leave(guide, value);
             }
             Content::Encoded(..) => {
                 guide.encoded[buffer.index()].get().into_iter().for_each(|row| self.discard(row));
             }
             Content::Value(_) | Content::Workspace => {}
+        }
+    }
+
+    /// `value` goes, now or as soon as that can be, unless the plan has it once more by then.
+    fn follow_leave(&mut self, guide: &mut Guide, value: ValueId) {
+        if guide.holder[value.index()].is_none() && !self.leave(guide.tensors[value.index()]) {
+            guide.leaving.push(value);
         }
     }
 
@@ -313,7 +323,8 @@ impl<H: Host> Engine<'_, H> {
         {
             return Ok(true);
         }
-        match self.tensor_named(named).and_then(|(tensor, this)| Some((this.record.get()?, tensor))) {
+        let lost = self.tensor_named(named).filter(|(_, this)| self.state.storage(this.storage).evictable);
+        match lost.and_then(|(tensor, this)| Some((this.record.get()?, tensor))) {
             Some((record, lost)) => self.materialise(record, Some(lost)).map(|()| true),
             None => Ok(false),
         }
@@ -364,20 +375,23 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again.
-    fn leave(&mut self, named: Named) {
-        let Some(storage) = self.storage_named(named) else { return };
+    /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again. False if it can't
+    /// go yet.
+    fn leave(&mut self, named: Named) -> bool {
+        let Some(storage) = self.storage_named(named) else { return true };
         if !self.state.storage(storage).in_pool {
-            self.forgo(storage);
-        } else if self.host.is_shared(StorageId(storage)) {
+            return self.forgo(storage);
+        }
+        if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.
             self.keep(storage);
         } else {
             self.evict(storage);
         }
+        true
     }
 
-    /// Runs `record` again, if the bytes of all its inputs are there. Nothing is to be done where what it makes is there:
+    /// Runs `record` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where what it makes is there:
     /// then it may be there to stay, and the record gone.
     fn repeat(&mut self, guide: &Guide, record: u32, op: OpId) -> Result<bool, Fault> {
         let made = guide.plan.graph().op(op).writes;
@@ -388,9 +402,10 @@ impl<H: Host> Engine<'_, H> {
         let repeatable = !matches!(this.effect, Effect::Once | Effect::Collective);
         let known = guide.live.get(record as usize) == Some(&true)
             && this.writes.len() == guide.plan.graph().op(op).writes.len();
-        // A view whose bytes are back is made again with its op.
+        // A view whose bytes are back is made again with its op, and so is what can be evicted.
         let there = |&read: &u32| {
-            self.state.tensor(read).defined || self.state.storage(self.state.storage_of(read)).resident
+            let storage = self.state.storage(self.state.storage_of(read));
+            self.state.tensor(read).defined || storage.resident || storage.evictable
         };
         if !known || !repeatable || !this.reads.iter().all(there) {
             return Ok(false);

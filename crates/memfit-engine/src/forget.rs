@@ -60,17 +60,60 @@ impl<H: Host> Engine<'_, H> {
         made.any(|(written, output)| written.is(root) && matches!(output, Output::InPlace(_)))
     }
 
-    /// A plan has no more use for `storage`, nor has the program: frees it for good if that can't be computed again.
-    pub(crate) fn forgo(&mut self, storage: u32) {
+    /// A plan has no more use for `storage`: once the program has none either, frees it for good if that can't be computed
+    /// again. What can only be computed from it stays for good where it is there, and is lost where it's gone and nobody holds
+    /// it. False if that can't be yet.
+    pub(crate) fn forgo(&mut self, storage: u32) -> bool {
         let this = self.state.storage(storage);
-        if !self.settings.forget || this.held > 0 || !this.resident || this.evictable {
-            return;
+        if !self.settings.forget || !this.resident || this.evictable {
+            return true;
         }
         // Between a repetition and another that overwrites what it made, that could not be made again.
-        let passes = |child: u32| self.state.children(child).any(|grandchild| self.is_in_place(grandchild));
-        if !self.state.children(storage).any(passes) {
-            self.banish(storage);
+        let passes = |child: u32| {
+            self.state.storage(child).resident
+                && self.state.children(child).any(|grandchild| self.is_in_place(grandchild))
+        };
+        if this.held > 0 || this.locks > 0 || self.state.children(storage).any(passes) {
+            return false;
         }
+        let Some(lost) = self.lost_with(storage) else { return false };
+        let children: Vec<u32> =
+            [storage].iter().chain(&lost).flat_map(|&gone| self.state.children(gone)).collect();
+        for child in children {
+            if self.state.storage(child).resident {
+                self.keep(child);
+            }
+        }
+        for lost in lost {
+            self.state.storages[lost as usize].evictable = false;
+        }
+        self.evict(storage);
+        true
+    }
+
+    /// What is gone, and can't be computed again without `storage`; `None` if the program holds any of it. What is on its
+    /// way back is waited for: it may not come.
+    fn lost_with(&mut self, storage: u32) -> Option<Vec<u32>> {
+        let (mut lost, mut at) = (vec![storage], 0);
+        while let Some(&gone) = lost.get(at) {
+            let children: Vec<u32> = self.state.children(gone).collect();
+            if !self.stores.is_empty() {
+                children.iter().for_each(|&child| self.finish(child));
+            }
+            for child in children {
+                let this = self.state.storage(child);
+                if this.resident || lost.contains(&child) {
+                    continue;
+                }
+                if this.held > 0 || this.locks > 0 || self.stores.has(child) {
+                    return None;
+                }
+                lost.push(child);
+            }
+            at += 1;
+        }
+        lost.swap_remove(0);
+        Some(lost)
     }
 
     /// Frees `storage` for good and keeps its children for good, unless something evicted depends on it.

@@ -23,6 +23,8 @@ pub(crate) struct Guide {
     pub(crate) records: Vec<Maybe<u32>>,
     pub(crate) tensors: Vec<Named>,
     pub(crate) holder: Vec<Maybe<BufferId>>,
+    /// What the plan has freed, and can't go yet: the program holds it still, or what is computed from it alone.
+    pub(crate) leaving: Vec<ValueId>,
     /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
     pub(crate) copies: Vec<Maybe<u32>>,
     pub(crate) encoded: Vec<Maybe<u32>>,
@@ -55,6 +57,7 @@ impl Guide {
             records: vec![Maybe::NONE; ops],
             tensors: vec![Named::default(); values],
             holder,
+            leaving: Vec::new(),
             copies: vec![Maybe::NONE; copies],
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
             last_repeats,

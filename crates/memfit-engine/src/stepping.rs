@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::Recorded;
 use crate::offline::Portfolio;
-use crate::plan::StepPlan;
+use crate::plan::{StepPlan, repetitions};
 use crate::planner::{Found, Planner, Tried};
 
 /// How a [`Stepper`] works.
@@ -65,11 +65,12 @@ struct Known {
     next: Option<Digest>,
     /// Plans so far.
     plans: u32,
-    /// Steps of this sequence that the last plan could not be followed in, or lost copies in, one after another.
+    /// Steps of this sequence that went otherwise than the last plan has it, one after another.
     missed: u32,
     plan: Option<StepPlan>,
-    /// Ns that it takes for repetitions and for copies.
+    /// Ns that it takes for repetitions and for copies, and the number of repetitions.
     ns: u64,
+    repetitions: u64,
 }
 
 /// See the head of this module.
@@ -84,9 +85,10 @@ pub struct Stepper {
     last: Option<Digest>,
     /// Plans made since one was followed to its end.
     unused: u32,
-    /// The sequence whose plan is being followed, what was recomputed before this step, and the copies that did not fit.
+    /// The sequence whose plan is being followed; before this step: ns and number of repetitions, copies that did not fit.
     following: Option<Digest>,
     recomputed: u64,
+    repetitions: u64,
     lost: u64,
     /// Whether the last step was guided to its end.
     steady: bool,
@@ -131,6 +133,7 @@ impl Stepper {
             unused: 0,
             following: None,
             recomputed: 0,
+            repetitions: 0,
             lost: 0,
             steady: false,
             watched: 0,
@@ -179,7 +182,8 @@ impl Stepper {
             engine.end_log();
             engine.cut()?;
         }
-        (self.recomputed, self.lost) = (engine.stats().recompute_ns, engine.stats().lost);
+        let stats = engine.stats();
+        (self.recomputed, self.repetitions, self.lost) = (stats.recompute_ns, stats.recomputes, stats.lost);
         self.following = plan.is_some().then_some(expected).flatten();
         if let Some(plan) = plan {
             engine.follow(plan);
@@ -235,7 +239,12 @@ impl Stepper {
         };
         // What the plan would encode has become too dense for the room it has there: that plan is out of date.
         let lost = engine.stats().lost > self.lost;
-        self.steady = guided && !lost && sequence == self.following;
+        // More ran again than it says, for want of room.
+        let repeated = engine.stats().recomputes - self.repetitions;
+        let planned = self.known.iter().find(|known| Some(known.sequence) == self.following);
+        let strayed = planned.is_some_and(|known| repeated > known.repetitions);
+        let as_planned = guided && !lost && !strayed;
+        self.steady = as_planned && sequence == self.following;
         if guided {
             self.unused = 0;
         }
@@ -249,7 +258,7 @@ impl Stepper {
             predicted_ns: None,
         };
         match sequence {
-            Some(sequence) => self.saw(sequence, guided && !lost, &mut stepped),
+            Some(sequence) => self.saw(sequence, as_planned, &mut stepped),
             None => self.watched = self.options.remembered,
         }
         Ok((stepped, recorded))
@@ -350,7 +359,7 @@ impl Stepper {
     fn know(&mut self, sequence: Digest) -> &mut Known {
         let known = match self.known.iter().position(|known| known.sequence == sequence) {
             Some(at) => self.known.remove(at),
-            None => Known { sequence, seen: 0, next: None, plans: 0, missed: 0, plan: None, ns: 0 },
+            None => Known::new(sequence),
         };
         self.known.insert(0, known);
         self.known.truncate(self.options.remembered.max(1));
@@ -359,7 +368,12 @@ impl Stepper {
 }
 
 impl Known {
+    fn new(sequence: Digest) -> Known {
+        Known { sequence, seen: 0, next: None, plans: 0, missed: 0, plan: None, ns: 0, repetitions: 0 }
+    }
+
     fn take(&mut self, plan: StepPlan, ns: u64) {
+        self.repetitions = repetitions(plan.graph(), plan.program()).count() as u64;
         (self.missed, self.plan, self.ns) = (0, Some(plan), ns);
     }
 

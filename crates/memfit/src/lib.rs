@@ -43,6 +43,7 @@ pub mod snapshot;
 mod stepping;
 mod steps;
 mod sweep;
+mod trial;
 
 pub use check::{check, check_text};
 pub use explain::{Explanation, explain};

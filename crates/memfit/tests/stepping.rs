@@ -2,8 +2,11 @@
 //! what the engine's portfolio finds alone.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use memfit::engine::replay::{Trace, recorded, replay_guided};
-use memfit::engine::{Fault, Planner, Recorded, Settings};
+use memfit::engine::{Allowance, Fault, Planner, Recorded, Settings};
 use memfit::{Bytes, Floor, Graph, StepPlanner, input};
 
 /// A step of the corpus, as it runs without a budget, and the budget `floor+share`.
@@ -36,7 +39,8 @@ fn planned(recorded: &Recorded, settings: &Settings, strategy: &str) -> Option<u
     let again = found.plan.repeated_ns();
     let least = found.tried.iter().filter_map(|tried| tried.recompute_ns).min();
     assert_eq!(least, Some(again), "{:?}", found.tried);
-    let report = replay_guided(&recorded.trace, settings.clone(), 1e9, Some(found.plan)).unwrap();
+    let untimed = Settings { allowance: settings.allowance.untimed(), ..settings.clone() };
+    let report = replay_guided(&recorded.trace, untimed, 1e9, Some(found.plan)).unwrap();
     assert!(report.guided && report.stats.peak <= settings.budget, "{strategy}");
     assert_eq!(report.stats.recompute_ns, again, "{strategy}");
     Some(again)
@@ -78,4 +82,24 @@ fn every_strategy_has_its_name() {
     }
     assert!(StepPlanner::new(1).by("recompute:dtr").is_ok());
     assert_eq!(StepPlanner::new(1).by("magic").err().unwrap().exit_code(), 2);
+}
+
+/// The same on every machine where there is no limit; and where time is over early, what matters has been looked at.
+#[test]
+fn the_budget_itself_comes_first() {
+    let (recorded, budget) = step("vit-b16-train-b64", 0.5);
+    let asked = |most: usize, strategy: &str| {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        let stop = move || count.fetch_add(1, Ordering::Relaxed) >= most;
+        let allowance = Allowance::new(Bytes(u64::MAX), stop);
+        let ns = planned(&recorded, &Settings { allowance, ..counting(budget) }, strategy).unwrap();
+        (ns, seen.load(Ordering::Relaxed))
+    };
+    let (portfolio, first) = asked(usize::MAX, "evict:planned");
+    let (all, last) = asked(usize::MAX, "auto");
+    assert_eq!(asked(usize::MAX, "auto"), (all, last));
+    let (early, _) = asked(first + (last - first) / 5, "auto");
+    println!("{portfolio} ns by the portfolio, {early} where time is over early, {all} by all");
+    assert!(all <= early && early < portfolio);
 }

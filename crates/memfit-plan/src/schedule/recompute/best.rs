@@ -32,6 +32,22 @@ impl Scheduler for Best {
     }
 }
 
+/// As [`Best`], onto `budget` alone, from what runs without a budget and from the starts of `task`: quick, other for each
+/// seed, and good to go on from what there is. What comes back for a larger budget may be slower.
+///
+/// # Errors
+///
+/// [`Infeasible`] if it finds none.
+pub fn straight(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+    let mut front = Front::default();
+    front.add_schedule(task, RunList::plain(task));
+    for start in &task.starts {
+        front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+    }
+    climb::onto(task, budget, context, &mut front);
+    front.within(task, budget, bound::extra(task, budget))
+}
+
 impl Front {
     /// Adds `schedule` unless something here is at least as good.
     pub(super) fn add_schedule(&mut self, task: &Task<'_>, schedule: RunList) {

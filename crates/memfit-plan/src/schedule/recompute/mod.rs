@@ -18,7 +18,7 @@ mod model;
 mod rebuild;
 mod sublinear;
 
-pub use best::Best;
+pub use best::{Best, straight};
 pub use chain::Chain;
 pub use checkmate::{Checkmate, CheckmateLp};
 pub use chen::{ChenGreedy, ChenRecursive, ChenSqrt};
