@@ -42,7 +42,9 @@ pub fn straight(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result
     let mut front = Front::default();
     front.add_schedule(task, RunList::plain(task));
     for start in &task.starts {
-        front.add_schedule(task, RunList::of_ops(task, start.iter().copied()));
+        if let Some(start) = RunList::of_ops(task, start.iter().copied()) {
+            front.add_schedule(task, start);
+        }
     }
     climb::onto(task, budget, context, &mut front);
     front.within(task, budget, bound::extra(task, budget))
