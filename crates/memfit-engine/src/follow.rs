@@ -177,12 +177,12 @@ impl<H: Host> Engine<'_, H> {
 
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.
     fn advance(&mut self, guide: &mut Guide, until: Option<usize>) -> Result<bool, Fault> {
-        for value in std::mem::take(&mut guide.leaving) {
-            self.follow_leave(guide, value);
-        }
         while let Some(&step) = guide.plan.program().steps.get(guide.step) {
             let goes_on = match step {
                 Step::Compute(compute) => {
+                    for value in std::mem::take(&mut guide.leaving) {
+                        self.follow_leave(guide, value);
+                    }
                     guide.hold_written(&compute);
                     if Some(compute.op.index()) == until {
                         guide.step += 1;
@@ -228,7 +228,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// `value` goes, now or as soon as that can be, unless the plan has it once more by then.
     fn follow_leave(&mut self, guide: &mut Guide, value: ValueId) {
-        if guide.holder[value.index()].is_none() && !self.leave(guide.tensors[value.index()]) {
+        // Where there are copies, those in hand may still be read from.
+        let moves = !guide.copies.is_empty() || !guide.encoded.is_empty();
+        if guide.holder[value.index()].is_none() && !self.leave(guide.tensors[value.index()], moves) && !moves
+        {
             guide.leaving.push(value);
         }
     }
@@ -377,10 +380,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again. False if it can't
     /// go yet.
-    fn leave(&mut self, named: Named) -> bool {
+    fn leave(&mut self, named: Named, moves: bool) -> bool {
         let Some(storage) = self.storage_named(named) else { return true };
         if !self.state.storage(storage).in_pool {
-            return self.forgo(storage);
+            return self.forgo(storage, moves);
         }
         if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.

@@ -63,7 +63,8 @@ impl<H: Host> Engine<'_, H> {
     /// A plan has no more use for `storage`: once the program has none either, frees it for good if that can't be computed
     /// again. What can only be computed from it stays for good where it is there, and is lost where it's gone and nobody holds
     /// it. False if that can't be yet.
-    pub(crate) fn forgo(&mut self, storage: u32) -> bool {
+    /// Where the plan moves values, all that is computed from it must be there.
+    pub(crate) fn forgo(&mut self, storage: u32, moves: bool) -> bool {
         let this = self.state.storage(storage);
         if !self.settings.forget || !this.resident || this.evictable {
             return true;
@@ -76,13 +77,21 @@ impl<H: Host> Engine<'_, H> {
         if this.held > 0 || this.locks > 0 || self.state.children(storage).any(passes) {
             return false;
         }
+        if moves {
+            return self.banish(storage);
+        }
+        let size = this.size;
         let Some(lost) = self.lost_with(storage) else { return false };
-        let children: Vec<u32> =
+        let mut kept: Vec<u32> =
             [storage].iter().chain(&lost).flat_map(|&gone| self.state.children(gone)).collect();
-        for child in children {
-            if self.state.storage(child).resident {
-                self.keep(child);
-            }
+        kept.retain(|&child| self.state.storage(child).resident);
+        // What would stay for its sake may take more room than it: a host may be late to say what it has given up.
+        let can_go = kept.iter().map(|&child| self.state.storage(child)).filter(|child| child.evictable);
+        if can_go.map(|child| child.size).sum::<u64>() > size {
+            return false;
+        }
+        for child in kept {
+            self.keep(child);
         }
         for lost in lost {
             self.state.storages[lost as usize].evictable = false;
@@ -91,24 +100,19 @@ impl<H: Host> Engine<'_, H> {
         true
     }
 
-    /// What is gone, and can't be computed again without `storage`; `None` if the program holds any of it. What is on its
-    /// way back is waited for: it may not come.
-    fn lost_with(&mut self, storage: u32) -> Option<Vec<u32>> {
+    /// What is gone, and can't be computed again without `storage`; `None` if the program holds any of it, or if there are
+    /// copies of what is computed from it: they may be lost yet.
+    fn lost_with(&self, storage: u32) -> Option<Vec<u32>> {
         let (mut lost, mut at) = (vec![storage], 0);
         while let Some(&gone) = lost.get(at) {
-            let children: Vec<u32> = self.state.children(gone).collect();
-            if !self.stores.is_empty() {
-                children.iter().for_each(|&child| self.finish(child));
-            }
-            for child in children {
+            for child in self.state.children(gone) {
                 let this = self.state.storage(child);
-                if this.resident || lost.contains(&child) {
-                    continue;
-                }
-                if this.held > 0 || this.locks > 0 || self.stores.has(child) {
+                if self.stores.has(child) || (!this.resident && (this.held > 0 || this.locks > 0)) {
                     return None;
                 }
-                lost.push(child);
+                if !this.resident && !lost.contains(&child) {
+                    lost.push(child);
+                }
             }
             at += 1;
         }

@@ -46,7 +46,7 @@ fn what_the_plan_frees_takes_no_room() {
     let events = vec![
         put(10),               // 0
         call(&[0], &[100]),    // 1
-        put(1),                // 2
+        put(30),               // 2
         call(&[1, 2], &[100]), // 3
         Event::Release(1),
         Event::Release(2),
@@ -55,7 +55,7 @@ fn what_the_plan_frees_takes_no_room() {
         Event::Release(4),
         call(&[3, 5], &[10]), // 6
         Event::Release(3),
-        call(&[5, 6], &[150]), // 7
+        call(&[5, 6], &[300]), // 7
     ];
     let trace = trace(events, &[7]);
     let runs: Vec<u32> = (0..7).collect();
