@@ -39,7 +39,7 @@ id!(
     NodeId
 );
 id!(
-    /// Names a run, whatever comes or goes before it: see [`Runs`](super::runs::Runs).
+    /// Names a run, whatever comes or goes before it: see `editor::runs`.
     RunId
 );
 id!(

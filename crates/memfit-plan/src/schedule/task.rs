@@ -95,7 +95,7 @@ pub struct Task<'g> {
 
 impl<'g> Task<'g> {
     /// The task of running `graph` with first runs in `order`, a permutation of its ops that its dependencies allow,
-    /// with ops that give back more than they make brought forward ([`early`]). In-place pairs are taken up as
+    /// with ops that give back more than they make brought forward ([`early`](super::early())). In-place pairs are taken up as
     /// `in_place` says; seeded ops run again only where the host replays generator state. Costs and alignment come
     /// from the context's device.
     #[must_use]
