@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         std::process::exit(130)
     });
     debug_assert!(handler.is_ok(), "the handler is set once");
-    let args = match args::Args::try_parse() {
+    let args = match commands::Args::try_parse() {
         Ok(args) => args,
         Err(error) => return output::misused(&error),
     };

@@ -1,11 +1,30 @@
 //! `memfit check`: the judge alone.
 
-use memfit::{Failure, check, check_text, objects};
+use std::path::PathBuf;
 
-use crate::args::CheckArgs;
+use clap::{Args as ClapArgs, ValueHint};
+use memfit::{Bytes, Failure, check, check_text, objects};
+
+use crate::args::dim;
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct CheckArgs {
+    /// The plan, as `memfit plan -o` wrote it; or a `.mfp` document, which brings its graph along
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) plan: PathBuf,
+    /// The graph it was made for
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) graph: Option<PathBuf>,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(super) dim: Vec<(String, u64)>,
+    /// Hold the plan to this many bytes instead of the budget it names
+    #[arg(long, short, value_name = "SIZE")]
+    pub(super) budget: Option<Bytes>,
+}
 
 pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.plan)?;

@@ -3,7 +3,7 @@
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::args::Args;
+use super::Args;
 use crate::error::Error;
 use crate::output::Output;
 

@@ -1,14 +1,38 @@
 //! `memfit explain`: what holds the memory at the peak, and what would help.
 
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::explain::{Remedy, Share};
 use memfit::{Budget, Bytes, Explanation, Graph, explain, input, objects};
 use owo_colors::OwoColorize as _;
 
 use super::{goal, snapshot};
-use crate::args::ExplainArgs;
+use crate::args::{MeansArgs, dim};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, clean, grouped, table};
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ExplainArgs {
+    /// A graph, or a pickle of `torch.cuda.memory._dump_snapshot`; `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(super) dim: Vec<(String, u64)>,
+    /// Index of the device of a snapshot to explain [default: the one that holds most]
+    #[arg(long, value_name = "N")]
+    pub(super) index: Option<u64>,
+    #[command(flatten)]
+    pub(super) means: MeansArgs,
+    /// List this many of the largest buffers, modules, ops and frames
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub(super) top: usize,
+    /// Cut module paths to this many components
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(super) depth: usize,
+}
 
 pub(super) fn run(args: &ExplainArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;

@@ -1,24 +1,48 @@
 //! `memfit export`: the offsets of a plan, for those who run it themselves.
 
-use clap::ValueEnum;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use memfit::formats::offsets::Offsets;
 use memfit::formats::plan_json;
 use memfit::{Failure, check};
 
-use crate::args::ExportArgs;
+use crate::args::dim;
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
 
 /// The forms that offsets can be written in.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Form {
+pub(super) enum Form {
     /// A C99 header with a size-query function
     CHeader,
     /// One JSON object, `memfit-offsets/1`
     Json,
     /// Rows `id,name,bank,lower,upper,size,offset`
     Csv,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ExportArgs {
+    /// The plan, as `memfit plan -o` wrote it
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) plan: PathBuf,
+    /// The graph it was made for: then the judge reads the plan first, and buffers have names
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) graph: Option<PathBuf>,
+    /// Size of a symbolic dimension of an ONNX model, as `batch=8`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(super) dim: Vec<(String, u64)>,
+    /// The form to write
+    #[arg(long, value_enum)]
+    pub(super) to: Form,
+    /// What every name in a C header starts with
+    #[arg(long, default_value = "memfit", value_name = "NAME")]
+    pub(super) prefix: String,
+    /// Write to this file [default: standard output]
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {

@@ -14,15 +14,60 @@ mod snapshot;
 mod strategies;
 mod sweep;
 
-pub(crate) use export::Form;
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use memfit::{Budget, Goal, Options};
-#[cfg(feature = "run")]
-pub(crate) use run::RunArgs;
 
-use crate::args::{Args, Command, MeansArgs};
+use crate::args::{Common, MeansArgs};
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
+
+/// Makes deep-learning training and inference fit in a memory budget, exactly and provably
+#[derive(Debug, Parser)]
+#[command(name = "memfit", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "exit codes: 0 fits · 1 does not fit · 2 usage · 3 bad input · 4 plan and graph differ · \
+                        5 resources or time · 6 verification failed · 70 bug in memfit · 130 interrupted"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a plan that fits the budget, and verify it
+    Plan(plan::PlanArgs),
+    /// Have the judge read a plan
+    Check(check::CheckArgs),
+    /// Show what holds the memory at the peak of a graph or a CUDA memory snapshot, and what would help
+    Explain(explain::ExplainArgs),
+    /// Choose offsets for a list of buffers
+    Place(place::PlaceArgs),
+    /// Show what every strategy makes of one budget
+    Compare(sweep::CompareArgs),
+    /// Show what each budget costs in time
+    Sweep(sweep::SweepArgs),
+    /// Run a recorded step under a budget, online, in virtual time
+    Replay(replay::ReplayArgs),
+    /// Train a real network within a budget, and show that it learns the same
+    #[cfg(feature = "run")]
+    Run(run::RunArgs),
+    /// Write the offsets of a plan for firmware, runtimes and scripts
+    Export(export::ExportArgs),
+    /// List what memfit can do, with sources
+    Strategies,
+    /// Check that memfit works here
+    Doctor,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
 
 /// Runs the command that `args` name.
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {

@@ -1,14 +1,34 @@
 //! `memfit place`: offsets for a list of buffers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::csv;
-use memfit::{PlaceGoal, objects, place};
+use memfit::strategies::families::default_of;
+use memfit::{Bytes, PlaceGoal, objects, place};
 
-use crate::args::PlaceArgs;
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, grouped, table};
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct PlaceArgs {
+    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper)
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    /// Bytes there are; without it the lowest layout is looked for
+    #[arg(long, short, value_name = "SIZE")]
+    pub(super) capacity: Option<Bytes>,
+    /// Placer that chooses the offsets
+    #[arg(long, default_value = default_of("place"), value_name = "NAME")]
+    pub(super) placer: String,
+    /// Every offset is a multiple of this many bytes
+    #[arg(long, default_value = "1", value_name = "SIZE")]
+    pub(super) align: Bytes,
+    /// Write the rows with a column `offset` to this file; `-` for standard output
+    #[arg(long, short, value_name = "OUT.csv", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+}
 
 pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;

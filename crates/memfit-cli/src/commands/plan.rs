@@ -1,16 +1,32 @@
 //! `memfit plan`: a plan that fits the budget, and that the judge has read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::plan_json;
-use memfit::{Bytes, Goal, Graph, Nanos, PlacerRow, Planned, Summary, objects, plan};
+use memfit::{Budget, Bytes, Goal, Graph, Nanos, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
 use super::goal;
-use crate::args::PlanArgs;
+use crate::args::{GraphArgs, MeansArgs};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, clean, grouped, table};
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct PlanArgs {
+    #[command(flatten)]
+    pub(super) graph: GraphArgs,
+    /// Device memory the step may use: `8GiB`, `60%` of the unconstrained peak, `floor+60%` [default: all of
+    /// the device]
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(super) budget: Option<Budget>,
+    #[command(flatten)]
+    pub(super) means: MeansArgs,
+    /// Write the plan to this file (`.json` or `.json.zst`); `-` for standard output
+    #[arg(long, short, value_name = "PLAN", value_hint = ValueHint::FilePath)]
+    pub(super) output: Option<PathBuf>,
+}
 
 pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let graph = files::graph(&args.graph.graph, &args.graph.dim)?;

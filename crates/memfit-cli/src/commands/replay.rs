@@ -1,18 +1,77 @@
 //! `memfit replay`: a recorded step under a budget, online, in virtual time.
 
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::engine::Allowance;
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
+use memfit::strategies::families::default_of;
 use memfit::{
-    Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, objects, recording,
+    Budget, Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, objects, recording,
     replay_recording,
 };
 use serde_json::{Value, json};
 
-use crate::args::{Mode, ReplayArgs};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, grouped, table};
+
+/// How a recorded step is replayed
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Mode {
+    /// One run, without looking ahead
+    Online,
+    /// The step is recorded and planned first, then run guided by the plan
+    Planned,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ReplayArgs {
+    /// A log of the DTR simulator, or a graph; `-` for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(super) log: PathBuf,
+    /// Memory the step may use: a size, or a share of its own peak [default: what it takes without a budget]
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(super) budget: Option<Budget>,
+    /// Whether the engine looks ahead
+    #[arg(long, value_enum, default_value = "online")]
+    pub(super) mode: Mode,
+    /// Policy that chooses what goes
+    #[arg(long, default_value = default_of("evict"), value_name = "NAME")]
+    pub(super) evictor: String,
+    /// Allocator under the engine [default: best-fit for a graph; ideal, which counts bytes, for a log]
+    #[arg(long, value_name = "NAME")]
+    pub(super) allocator: Option<String>,
+    /// What happens at the last release: `eager-evict`, `banish` or `ignore`
+    #[arg(long, value_name = "MODE")]
+    pub(super) dealloc: Option<String>,
+    /// Count bytes and evict exactly as the simulator of the DTR paper
+    #[arg(long)]
+    pub(super) as_simulator: bool,
+    /// Give up when the step takes this many times its own time
+    #[arg(long, default_value_t = 2.0, value_name = "TIMES")]
+    pub(super) limit: f64,
+    /// Device that the times of a graph's ops come from
+    #[arg(long, default_value = "A100-80", value_name = "NAME|FILE.toml")]
+    pub(super) device: String,
+    /// What plans with `--mode planned`: `auto` for the cheapest of all ways, `evict:planned`, or a scheduler [default: evict:planned]
+    #[arg(long, value_name = "NAME")]
+    pub(super) strategy: Option<String>,
+    /// Write the plan of `--mode planned` to this file (`.json` or `.json.zst`), for the step in the profile
+    #[arg(long, value_name = "PLAN", value_hint = ValueHint::FilePath, requires = "save_profile")]
+    pub(super) save_plan: Option<PathBuf>,
+    /// Write the recorded step to this file (`.json` or `.json.zst`): a graph with the times of its ops
+    #[arg(long, value_name = "GRAPH", value_hint = ValueHint::FilePath, requires = "save_plan")]
+    pub(super) save_profile: Option<PathBuf>,
+    /// Follow this plan of an earlier run instead of making one
+    #[arg(long, value_name = "PLAN", value_hint = ValueHint::FilePath, requires = "load_profile")]
+    #[arg(conflicts_with_all = ["mode", "save_plan"])]
+    pub(super) load_plan: Option<PathBuf>,
+    /// The profile that belongs to `--load-plan`
+    #[arg(long, value_name = "GRAPH", value_hint = ValueHint::FilePath, requires = "load_plan")]
+    pub(super) load_profile: Option<PathBuf>,
+}
 
 pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.log)?;

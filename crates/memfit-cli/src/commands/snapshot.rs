@@ -4,8 +4,7 @@ use memfit::snapshot::{SnapshotExplanation, SnapshotRemedy};
 use memfit::{Bytes, explain_snapshot, objects};
 use owo_colors::OwoColorize as _;
 
-use super::explain::peak_by;
-use crate::args::ExplainArgs;
+use super::explain::{ExplainArgs, peak_by};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, grouped, table};

@@ -1,13 +1,44 @@
 //! `memfit sweep`: what each budget costs in time. `memfit compare`: what each strategy makes of one budget.
 
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::svg::{Series, line_plot};
 use memfit::{Budget, Failure, Graph, Outcome, compare, objects, sweep};
 
 use super::goal;
-use crate::args::{CompareArgs, SweepArgs};
+use crate::args::{GraphArgs, MeansArgs};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, clean, table};
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct CompareArgs {
+    #[command(flatten)]
+    pub(super) graph: GraphArgs,
+    /// Device memory the step may use, as for `memfit plan`
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(super) budget: Option<Budget>,
+    #[command(flatten)]
+    pub(super) means: MeansArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct SweepArgs {
+    #[command(flatten)]
+    pub(super) graph: GraphArgs,
+    /// A budget to try; may be given several times [default: from the peak down to the floor]
+    #[arg(long, short, value_name = "SIZE|%")]
+    pub(super) budget: Vec<Budget>,
+    /// Number of steps between the peak and the floor
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) points: u32,
+    #[command(flatten)]
+    pub(super) means: MeansArgs,
+    /// Write the curve to this file
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
+    pub(super) svg: Option<PathBuf>,
+}
 
 pub(super) fn run_compare(args: &CompareArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let graph = files::graph(&args.graph.graph, &args.graph.dim)?;

@@ -61,7 +61,7 @@ enum Processor {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct RunArgs {
+pub(in crate::commands) struct RunArgs {
     /// The network
     model: Named,
     /// Memory its tensors may take: `200MiB`, `50%` of what they take without a limit, `floor+50%`
