@@ -103,12 +103,10 @@ impl Editor<'_, '_> {
 
     /// `run` comes or goes, and with it events of `values`: their trips are others.
     pub(super) fn touch(&mut self, run: RunId) {
-        let Some(mut ticks) = self.ticks.take() else { return };
-        let node = self.runs.node(run);
+        let Some(ticks) = &mut self.ticks else { return };
         ticks.clock.touch(self.runs.block_of(run));
         // The first run takes the snapshots for the others.
-        ticks.clock.touch(self.runs.block_of(RunId::first(node)));
-        self.ticks = Some(ticks);
+        ticks.clock.touch(self.runs.block_of(RunId::first(self.runs.node(run))));
     }
 
     /// Finds the trips of all of `values` anew.
@@ -303,11 +301,8 @@ impl Block<'_, '_, '_> {
         if node.index() == task.nodes() {
             return 0;
         }
-        let (first, later) = (task.cost[node.index()], task.later_cost[node.index()]);
-        match (self.editor.runs.is_extra(run), self.editor.runs.copies(node) > 1) {
-            (true, _) => later,
-            (false, true) => later,
-            (false, false) => first,
-        }
+        // An op that runs once takes none.
+        let times = if self.editor.runs.copies(node) > 1 { &task.later_cost } else { &task.cost };
+        times[node.index()]
     }
 }
