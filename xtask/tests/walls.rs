@@ -16,10 +16,11 @@ const WALLS: &[(&str, &[&str])] = &[
     ("memfit-engine", &["memfit-ir", "memfit-sim", "memfit-verify"]),
     ("memfit-plan", &["memfit-ir", "memfit-sim", "memfit-engine"]),
     ("memfit-formats", &["memfit-ir"]),
+    ("memfit-tiers", &["memfit-codec", "memfit-ir", "memfit-engine"]),
     (
         "memfit",
         &[
-            "memfit-codec",
+            "memfit-tiers",
             "memfit-ir",
             "memfit-verify",
             "memfit-sim",

@@ -41,7 +41,7 @@ mod v021;
 
 pub use memfit::engine::Fault;
 pub use meter::Meter;
-pub use settings::{Budget, Mode, Options};
+pub use settings::{Budget, Disk, Mode, Options};
 pub use v021::*;
 
 #[cfg(feature = "zoo")]

@@ -1,5 +1,6 @@
 //! What a training program may ask for.
 
+use std::path::Path;
 use std::time::Duration;
 
 use memfit::Bytes;
@@ -39,6 +40,15 @@ impl Budget {
     }
 }
 
+/// A part of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The most bytes.
+    pub budget: Budget,
+    /// Where the file is made. It has no name, so nothing is left of it however the process ends.
+    pub directory: &'static Path,
+}
+
 /// When decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -54,8 +64,16 @@ pub enum Mode {
 pub struct Options {
     /// The limit.
     pub budget: Budget,
-    /// Memory of the process for copies of tensors that leave the device between two uses, where a plan says so.
+    /// Memory of the process for copies of tensors that leave the device between two uses: where a plan says so, and online where
+    /// computing them again would take longer.
     pub host: Option<Budget>,
+    /// A part of a disk for the same.
+    pub disk: Option<Disk>,
+    /// Bytes per second at most on the way to host memory and back; by default what is measured here.
+    pub link: Option<f64>,
+    /// Whether ops may run again. Where not, what goes is stored as long as there is room for it; then a `strategy` that runs
+    /// nothing again is to be named for plans, such as `offload:best`.
+    pub recompute: bool,
     /// Whether plans may hold sparse tensors without their zeros, by zero-value compression, which is lossless. How sparse they are
     /// is measured while a step is recorded. A `strategy` of the family `compress` does so in any case.
     pub zvc: bool,
@@ -81,6 +99,9 @@ impl Default for Options {
         Options {
             budget: Budget::UNLIMITED,
             host: None,
+            disk: None,
+            link: None,
+            recompute: true,
             zvc: false,
             mode: Mode::Online,
             record: false,

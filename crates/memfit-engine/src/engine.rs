@@ -9,16 +9,16 @@ use smallvec::SmallVec;
 use crate::alloc::{self, Allocator};
 use crate::call::{Call, Output, TensorId};
 use crate::copies::Stores;
-use crate::evict::{self, Evictor};
+use crate::evict::{self, Evictor, Walk};
 use crate::fault::Fault;
 use crate::guide::Guide;
-use crate::host::{Block, Host};
+use crate::host::{Block, Host, HostError};
 use crate::ids::StorageId;
 use crate::log::Log;
 use crate::maybe::Maybe;
 use crate::released::Past;
 use crate::scratch::Scratch;
-pub use crate::settings::{Settings, Stats};
+pub use crate::settings::{Settings, Stats, Storing};
 use crate::state::{Record, State, next_index};
 
 /// The online runtime over a host.
@@ -48,8 +48,11 @@ pub struct Engine<'a, H: Host> {
     pub(crate) waiting: Vec<u32>,
     /// What the program has given up.
     pub(crate) past: Past,
-    /// Copies of storages elsewhere.
+    /// Copies of storages elsewhere, and why the last that was lost was.
     pub(crate) stores: Stores,
+    pub(crate) lost: Option<HostError>,
+    /// For what computing something again would take.
+    pub(crate) walk: Walk,
 }
 
 impl<'a, H: Host> Engine<'a, H> {
@@ -98,8 +101,13 @@ impl<'a, H: Host> Engine<'a, H> {
             fixed: Vec::new(),
             waiting: Vec::new(),
             stores: Stores::default(),
+            lost: None,
+            walk: Walk::capped(evict::MOST),
         };
         engine.state.now = engine.host.clock().0;
+        let nearest = engine.settings.tiers.iter().flatten().next();
+        engine.state.link =
+            nearest.filter(|_| engine.settings.storing != Storing::Never).map(|store| store.link);
         if engine.settings.log {
             engine.begin_step()?;
         }

@@ -51,6 +51,7 @@ pub mod kit;
 mod log;
 mod maybe;
 pub mod offline;
+mod online;
 mod past;
 mod plan;
 mod planner;
@@ -71,7 +72,7 @@ mod trace;
 
 pub use allowance::Allowance;
 pub use call::{Call, Dealloc, Fate, Output, Regeneration, TensorId};
-pub use engine::{Engine, Settings, Stats};
+pub use engine::{Engine, Settings, Stats, Storing};
 pub use fault::{Fault, Holding, NoRoom, Why};
 pub use host::{Block, Host, HostError, Run, Source, VirtualHost, expected};
 pub use ids::StorageId;

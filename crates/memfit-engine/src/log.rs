@@ -27,6 +27,8 @@ pub struct Recorded {
     pub layout: Option<Layout>,
     /// What the host did: what a planner plans. Its tensors are the values of the graph, by number.
     pub trace: Trace,
+    /// Ns in which ops waited for copies, and for codecs.
+    pub stall_ns: u64,
 }
 
 impl Recorded {
@@ -41,6 +43,12 @@ impl Recorded {
     #[must_use]
     pub fn repeated_ns(&self) -> u64 {
         repeated_ns(&self.graph, &self.program)
+    }
+
+    /// Ns that it took beyond its first runs.
+    #[must_use]
+    pub fn cost_ns(&self) -> u64 {
+        self.repeated_ns().saturating_add(self.stall_ns)
     }
 
     /// The step as it ran within `settings`, once the judge has passed it. Without addresses, each buffer has bytes of its own.
@@ -77,6 +85,8 @@ pub(crate) struct Log {
     places: Vec<Place>,
     trace: Trace,
     kinds: BTreeMap<String, usize>,
+    /// Ns of waiting before it began.
+    pub(crate) stalled: u64,
 }
 
 /// What a copy is called in the log.
@@ -421,7 +431,7 @@ impl Log {
         if layout.is_none() {
             self.trace.at.clear();
         }
-        Ok(Recorded { graph, program: self.program, layout, trace: self.trace })
+        Ok(Recorded { graph, program: self.program, layout, trace: self.trace, stall_ns: 0 })
     }
 
     /// The graph, with `results` demanded.

@@ -7,7 +7,7 @@
 use memfit_ir::{Bytes, Nanos};
 
 use crate::call::{Call, TensorId};
-use crate::engine::{Engine, Settings, Stats};
+use crate::engine::{Engine, Settings, Stats, Storing};
 use crate::evict::{self, Evictor};
 use crate::fault::Fault;
 use crate::host::{Host, VirtualHost};
@@ -171,7 +171,8 @@ pub(crate) fn attempt(
     settings: Settings,
     evictor: Box<dyn Evictor + '_>,
 ) -> (Result<Recorded, Fault>, Stats) {
-    let settings = Settings { log: true, ..settings };
+    // The host has no memory for copies.
+    let settings = Settings { log: true, storing: Storing::Never, ..settings };
     match Engine::with_evictor(VirtualHost::default(), settings, evictor) {
         Ok(mut engine) => {
             let driven = drive(&mut engine, trace);

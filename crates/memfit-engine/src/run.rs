@@ -215,8 +215,7 @@ impl<H: Host> Engine<'_, H> {
                 if self.host.is_shared(StorageId(victim)) {
                     self.keep(victim);
                 } else {
-                    self.stats.evictions += 1;
-                    self.evict(victim);
+                    self.put_away(victim)?;
                 }
             }
             self.scratch.victims = victims;

@@ -6,6 +6,18 @@ use crate::allowance::Allowance;
 use crate::call::{Dealloc, Regeneration};
 use crate::evict;
 
+/// When what goes for room, without a plan, is stored in another tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storing {
+    /// It's always dropped.
+    #[default]
+    Never,
+    /// Where that costs less than computing it again.
+    WhereCheaper,
+    /// As long as there is room.
+    Always,
+}
+
 /// How an engine works.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -34,6 +46,8 @@ pub struct Settings {
     /// Memory for copies beside the device's, by [`Tier::index`]: how much may be used, and the way there. Plans may store
     /// there what they want to have back.
     pub tiers: [Option<Store>; Tier::ALL.len()],
+    /// Whether what goes for room, without a plan, may be stored there as well.
+    pub storing: Storing,
     /// Codecs that plans may use, with the plain bytes per second that they encode and decode. With one, the host is asked how
     /// dense what ops make is, while a step is recorded.
     pub codecs: Vec<(Codec, f64, f64)>,
@@ -58,6 +72,7 @@ impl Settings {
             patience: Nanos(u64::MAX),
             log: false,
             tiers: [None; Tier::ALL.len()],
+            storing: Storing::Never,
             codecs: Vec::new(),
             allowance: Allowance::default(),
         }

@@ -53,6 +53,8 @@ pub(crate) struct Storage {
     /// Whether it can be computed again.
     pub(crate) evictable: bool,
     pub(crate) in_pool: bool,
+    /// Whether there is a copy of it elsewhere.
+    pub(crate) is_stored: bool,
     pub(crate) alive: bool,
     /// Whether it's in the list of what the program has given up, and the bytes that are counted there.
     pub(crate) listed: bool,
@@ -123,6 +125,8 @@ pub struct State {
     last: Maybe<u32>,
     pub(crate) pool_len: usize,
     pub(crate) pool_bytes: u64,
+    /// The way to where storages are stored for room, if that is done.
+    pub(crate) link: Option<memfit_ir::Link>,
     /// The clock.
     pub(crate) now: u64,
     /// The number of the call that is being served.
@@ -145,6 +149,15 @@ impl State {
             + of_storages
             + of_records
             + 4 * free
+    }
+
+    /// Ns after which a storage that is gone is back by itself, once what it is computed from is there.
+    pub(crate) fn back(&self, index: u32) -> u64 {
+        let this = self.storage(index);
+        match self.link.filter(|_| this.is_stored) {
+            Some(link) => link.in_time(Bytes(this.size)).0,
+            None => this.cost,
+        }
     }
 
     pub(crate) fn storage(&self, index: u32) -> &Storage {

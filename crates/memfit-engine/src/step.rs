@@ -50,6 +50,7 @@ impl<H: Host> Engine<'_, H> {
         self.end_log();
         self.cut()?;
         let mut log = Log::default();
+        log.stalled = self.stats.stall_ns;
         for tensor in 0..self.state.tensors.len() {
             if self.state.tensors[tensor].alive {
                 let tensor = next_index(tensor);
@@ -71,8 +72,10 @@ impl<H: Host> Engine<'_, H> {
         self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
         let results = held.iter().filter_map(|&tensor| self.state.tensor(tensor).value.get());
-        log.end(results.collect(), self.allocator.addresses().is_some())
-            .map_err(|error| Fault::BadCall(error.to_string()))
+        let stall_ns = self.stats.stall_ns.saturating_sub(log.stalled);
+        let recorded = log.end(results.collect(), self.allocator.addresses().is_some());
+        let recorded = recorded.map_err(|error| Fault::BadCall(error.to_string()))?;
+        Ok(Recorded { stall_ns, ..recorded })
     }
 
     /// Brings back and locks what is held, then unlocks it.

@@ -90,6 +90,8 @@ pub struct Stepper {
     recomputed: u64,
     repetitions: u64,
     lost: u64,
+    /// Before this step: ns of waiting for copies.
+    stalled: u64,
     /// Whether the last step was guided to its end.
     steady: bool,
     /// Steps that are to be recorded, come what may.
@@ -133,6 +135,7 @@ impl Stepper {
             unused: 0,
             following: None,
             recomputed: 0,
+            stalled: 0,
             repetitions: 0,
             lost: 0,
             steady: false,
@@ -184,6 +187,7 @@ impl Stepper {
         }
         let stats = engine.stats();
         (self.recomputed, self.repetitions, self.lost) = (stats.recompute_ns, stats.recomputes, stats.lost);
+        self.stalled = stats.stall_ns;
         self.following = plan.is_some().then_some(expected).flatten();
         if let Some(plan) = plan {
             engine.follow(plan);
@@ -258,7 +262,12 @@ impl Stepper {
             predicted_ns: None,
         };
         match sequence {
-            Some(sequence) => self.saw(sequence, as_planned, &mut stepped),
+            Some(sequence) => {
+                let waited = engine.stats().stall_ns - self.stalled;
+                self.saw(sequence, as_planned, &mut stepped);
+                // Where nothing ran again, or waited, there is nothing to gain.
+                stepped.wants_plan &= recompute_ns > 0 || waited > 0;
+            }
             None => self.watched = self.options.remembered,
         }
         Ok((stepped, recorded))
@@ -283,8 +292,7 @@ impl Stepper {
             known.missed = 0;
         }
         let unplanned = known.plan.is_none() && known.plans < MOST_PLANS;
-        // Where nothing ran again there is nothing to gain.
-        stepped.wants_plan = known.seen >= settled && unplanned && stepped.recompute_ns > 0;
+        stepped.wants_plan = known.seen >= settled && unplanned;
         stepped.predicted_ns = known.predicted_ns();
     }
 
@@ -301,7 +309,7 @@ impl Stepper {
         let spare = Bytes(settings.budget.0 / SPARE * u64::from(plans));
         let settings = Settings { budget: settings.budget.saturating_sub(spare), ..settings.clone() };
         self.plan(recorded, &settings)?;
-        let as_it_ran = recorded.repeated_ns();
+        let as_it_ran = recorded.cost_ns();
         let known = self.know(sequence);
         if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
             let plan = self.planner.adopt(recorded, &settings)?;

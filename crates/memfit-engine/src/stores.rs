@@ -13,7 +13,7 @@ use memfit_ir::{Bytes, Form, Nanos, Tier};
 use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::host::{Block, Host, Source};
+use crate::host::{Block, Host, HostError, Source};
 use crate::ids::StorageId;
 
 impl<H: Host> Engine<'_, H> {
@@ -94,12 +94,15 @@ impl<H: Host> Engine<'_, H> {
         let before = self.host.clock();
         let stored = self.host.store(from, form, size);
         self.stalled(before);
-        let Ok(name) = stored else {
-            self.stats.lost += 1;
-            if let Some(block) = block {
-                self.free(block);
+        let name = match stored {
+            Ok(name) => name,
+            Err(error) => {
+                self.loses(error);
+                if let Some(block) = block {
+                    self.free(block);
+                }
+                return Ok(None);
             }
-            return Ok(None);
         };
         if let Some(tier) = form.tier() {
             let used = &mut self.stores.used[tier.index()];
@@ -117,6 +120,7 @@ impl<H: Host> Engine<'_, H> {
         let (logged, step, queue) = (None, None, None);
         let row = Row { storage, form, name, size, block, logged, step, busy, queue, issued: 0 };
         let at = self.stores.add(row);
+        self.state.storages[storage as usize].is_stored = true;
         if busy == Busy::Out {
             let from = match from {
                 Source::Copy(_) => source.and_then(Form::tier).map(|tier| (tier, false)),
@@ -151,8 +155,8 @@ impl<H: Host> Engine<'_, H> {
         let before = self.host.clock();
         let loaded = self.host.load(row.name, block);
         self.stalled(before);
-        if loaded.is_err() {
-            self.stats.lost += 1;
+        if let Err(error) = loaded {
+            self.loses(error);
             self.free(block);
             return Ok(false);
         }
@@ -201,19 +205,23 @@ impl<H: Host> Engine<'_, H> {
         if let (Some(log), Some(transfer)) = (&mut self.log, row.step) {
             log.wait(transfer);
         }
+        let is_there = waited.is_ok();
+        if let Err(error) = waited {
+            self.loses(error);
+        }
         if row.busy == Busy::Into {
-            if waited.is_ok() {
+            if is_there {
                 let root = self.state.storage(row.storage).root;
                 self.state.tensors[root as usize].defined = true;
                 self.evictor.computed(&self.state, row.storage);
             }
             self.unlock(row.storage);
-            if waited.is_err() {
+            if !is_there {
                 // What did not come back is computed again.
                 self.evict(row.storage);
             }
         }
-        if waited.is_err() {
+        if !is_there {
             self.discard(at);
         }
         Ok(())
@@ -225,6 +233,7 @@ impl<H: Host> Engine<'_, H> {
         let _ = self.wait(at);
         let Some(row) = self.stores.take(at) else { return };
         self.host.discard(row.name);
+        self.state.storages[row.storage as usize].is_stored = self.stores.has(row.storage);
         if let Some(tier) = row.form.tier() {
             let used = &mut self.stores.used[tier.index()];
             *used = used.saturating_sub(row.size);
@@ -295,6 +304,12 @@ impl<H: Host> Engine<'_, H> {
         while let Some((&at, _)) = self.stores.rows.first_key_value() {
             self.discard(at);
         }
+    }
+
+    /// There is no copy, or it is no good: what it was of is computed again, and somebody may ask why.
+    fn loses(&mut self, error: HostError) {
+        self.stats.lost += 1;
+        self.lost = Some(error);
     }
 
     /// What the host took since `before` was spent on transfers and codecs.

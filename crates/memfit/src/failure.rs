@@ -3,6 +3,7 @@
 
 use memfit_formats::FormatError;
 use memfit_ir::Bytes;
+use memfit_tiers::SpillError;
 use memfit_verify::Rejected;
 
 /// The op whose working set sets the floor.
@@ -105,6 +106,13 @@ pub enum Failure {
     Infeasible(Box<Infeasible>),
     /// The time was over before a plan was found: the best so far and the bound. `None`: before anything was tried.
     Timeout(Option<Box<Infeasible>>),
+    /// The machine does not give what was asked for: a disk that can't be written to.
+    Resources {
+        /// What is wrong.
+        message: String,
+        /// The next step.
+        hint: String,
+    },
     /// A plan was made for another graph.
     OtherGraph {
         /// Digest in the plan.
@@ -140,7 +148,7 @@ impl Failure {
             Failure::Usage { .. } => 2,
             Failure::Input(_) => 3,
             Failure::OtherGraph { .. } => 4,
-            Failure::Timeout(_) => 5,
+            Failure::Timeout(_) | Failure::Resources { .. } => 5,
             Failure::Rejected(_) => 6,
             Failure::Bug { .. } => 70,
         }
@@ -150,7 +158,7 @@ impl Failure {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Failure::Usage { hint, .. } => Some(hint.clone()),
+            Failure::Usage { hint, .. } | Failure::Resources { hint, .. } => Some(hint.clone()),
             Failure::Input(error) => error.hint.clone(),
             Failure::Infeasible(infeasible) => Some(infeasible.hint()),
             Failure::Timeout(None) => Some("a longer `--time-limit`".into()),
@@ -169,7 +177,7 @@ impl Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Usage { message, .. } => f.write_str(message),
+            Failure::Usage { message, .. } | Failure::Resources { message, .. } => f.write_str(message),
             Failure::Input(error) => error.fmt(f),
             Failure::Infeasible(infeasible) => infeasible.fmt(f),
             Failure::Timeout(None) => f.write_str("not tried: the time was over before"),
@@ -251,6 +259,14 @@ fn brief(name: &str) -> String {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<SpillError> for Failure {
+    fn from(error: SpillError) -> Failure {
+        let hint =
+            "`--spill` names a directory on a disk with room for copies, which may be written to".to_owned();
+        Failure::Resources { message: error.to_string(), hint }
+    }
+}
 
 impl From<FormatError> for Failure {
     fn from(error: FormatError) -> Failure {

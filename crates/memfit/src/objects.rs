@@ -337,9 +337,11 @@ pub fn failure(failure: &Failure) -> Value {
     match failure {
         Failure::Infeasible(why) | Failure::Timeout(Some(why)) => infeasible(why),
         Failure::Rejected(rejected) | Failure::Bug { rejected, .. } => violations(rejected),
-        Failure::Usage { .. } | Failure::Input(_) | Failure::OtherGraph { .. } | Failure::Timeout(None) => {
-            json!({})
-        }
+        Failure::Usage { .. }
+        | Failure::Input(_)
+        | Failure::OtherGraph { .. }
+        | Failure::Resources { .. }
+        | Failure::Timeout(None) => json!({}),
     }
 }
 

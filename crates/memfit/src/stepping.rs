@@ -14,7 +14,6 @@ use std::sync::LazyLock;
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::stepping::AS_IT_RAN;
 use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried};
-use memfit_ir::Tier;
 use memfit_plan::families::{Named, Unknown};
 use memfit_plan::schedule::Task;
 use memfit_plan::{Context, Means};
@@ -143,7 +142,7 @@ impl StepPlanner {
 
     /// The portfolio's plan as it ran, if there is one.
     fn portfolio(&self, recorded: &Recorded, settings: &Settings) -> Result<offline::Planned, Fault> {
-        let as_it_ran = recorded.repeated_ns() / recorded.trace.base().time.0.max(1) + 1;
+        let as_it_ran = recorded.cost_ns() / recorded.trace.base().time.0.max(1) + 1;
         let most_recompute = self.effort.most_recompute.max(as_it_ran);
         offline::plan(&recorded.trace, settings, &Effort { most_recompute, ..self.effort })
     }
@@ -206,7 +205,7 @@ impl Planner for StepPlanner {
                 Err(error) => return Err(error),
             }
         }
-        if matches!(self.way, Way::Auto) && recorded.repeated_ns() > 0 {
+        if matches!(self.way, Way::Auto) && recorded.cost_ns() > 0 {
             let found = tried_out(&recorded.program, recorded, settings, least(best.as_ref()))?;
             let found = found.map(|(recorded, ns)| Best { recorded, ns });
             let found = found.filter(|found| best.as_ref().is_none_or(|best: &Best| best.ns > found.ns));
@@ -217,7 +216,7 @@ impl Planner for StepPlanner {
         }
         let means = Means {
             recompute: true,
-            offload: settings.tiers[Tier::Host.index()].is_some(),
+            offload: settings.tiers.iter().any(Option::is_some),
             compress: !settings.codecs.is_empty() && recorded.graph.is_sparse(),
         };
         if !self.way.schedulers(means).is_empty() {

@@ -168,13 +168,13 @@ fn bad(failure: &Failure) -> Fault {
     Fault::BadCall(failure.to_string())
 }
 
-/// A device for planning: every op of a recorded step has a measured time, so the alignment counts and the link to the host.
+/// A device for planning: every op of a recorded step has a measured time, so the alignment counts and the links to other tiers.
 pub(crate) fn device(settings: &Settings) -> Result<Device, Fault> {
     let device = input::device("H100").map_err(|failure| bad(&failure))?;
     let host = settings.tiers[Tier::Host.index()];
     let (link, host_memory) = (host.map(|host| host.link), host.map_or(Bytes::ZERO, |host| host.capacity));
-    let codecs = settings.codecs.clone();
-    Ok(Device { align: settings.align, link, host_memory, codecs, ..device })
+    let (codecs, disk) = (settings.codecs.clone(), settings.tiers[Tier::Disk.index()]);
+    Ok(Device { align: settings.align, link, host_memory, disk, codecs, ..device })
 }
 
 /// Where the buffers of `program` lie, and how high.
@@ -212,7 +212,7 @@ pub(crate) fn tried_out(
         StepPlan::judge_unplaced(graph, settings, program.clone())?
     };
     let bearable = recorded.trace.base().time.0.saturating_mul(MOST_REPEATED);
-    let most = most.min(bearable.max(recorded.repeated_ns().saturating_mul(2)));
+    let most = most.min(bearable.max(recorded.cost_ns().saturating_mul(2)));
     let patience = settings.patience.min(Nanos(most));
     let allowance = settings.allowance.share(IN_HAND).untimed();
     let settings = Settings { allowance, patience, ..settings.clone() };

@@ -44,7 +44,7 @@ _check_torch()
 _HOMES = {
     "export": ".export",
     **dict.fromkeys(("Budget", "disable", "drop", "enable", "is_enabled", "is_resident"), ".eager"),
-    **dict.fromkeys(("pin", "restore", "unpin"), ".eager"),
+    **dict.fromkeys(("pin", "restore", "swap_in", "swap_out", "unpin"), ".eager"),
     **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
     **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
     **dict.fromkeys(("Policy", "policy"), "._policy"),

@@ -82,7 +82,9 @@ class Fitted:
 
     `host_budget` bytes of host memory may hold copies of values that leave the device between two uses and
     come back: a plan moves what is faster to move than to compute again. `offload:best` moves only,
-    `hybrid:best` does both.
+    `hybrid:best` does both. `disk_budget` bytes of the disk that the directory `spill` is on serve for the
+    same. A copy that is lost (a full disk, a failed read) is computed again, and the report says why. `link`
+    and `recompute` are those of `Budget`.
 
     `lossless` names codecs by which a plan may hold values between two uses: `"zvc"` (zero-value compression)
     drops zeros, of which ReLU makes many. How many there are is measured in the first step; a value that has
@@ -103,6 +105,10 @@ class Fitted:
         check: bool | None = None,
         load: str | Path | None = None,
         host_budget: int | str = 0,
+        disk_budget: int | str = 0,
+        spill: str | Path | None = None,
+        link: int | float | str | None = None,
+        recompute: bool = True,
         lossless: Sequence[str] = (),
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
@@ -111,12 +117,21 @@ class Fitted:
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
         self._check = check
-        self._strategy = strategy
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
         if not lossless and strategy.startswith("compress:"):
             lossless = ("zvc",)
-        self._means = {"host_budget": host_budget, "lossless": lossless}
+        if not recompute and strategy == "auto":
+            strategy = "offload:best"
+        self._strategy = strategy
+        self._means: dict[str, Any] = {
+            "host_budget": host_budget,
+            "disk_budget": disk_budget,
+            "spill": spill,
+            "link": link,
+            "recompute": recompute,
+            "lossless": lossless,
+        }
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls = 0
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
@@ -335,6 +350,7 @@ class Fitted:
         self.report.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
         self.report.encoded_bytes = after["encoded_bytes"] - before["encoded_bytes"]
         self.report.lost_copies = after["lost_copies"] - before["lost_copies"]
+        self.report.lost_why = native.take_lost()
         self.report.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
         return result
 

@@ -2,7 +2,6 @@
 the bytes of a storage go and come back. Every use of a private function of PyTorch's is in this file.
 """
 
-import ctypes
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -365,23 +364,26 @@ def blank(size: int) -> torch.UntypedStorage:
     return torch.UntypedStorage(size, device=_device)
 
 
-def read(storage: torch.UntypedStorage) -> bytes:
-    """The bytes of a storage, outside of PyTorch's memory."""
-    here = storage
-    if storage.device.type != "cpu":
-        with torch._C._DisableTorchDispatch():
-            here = _bytes(storage).cpu().untyped_storage()
-    return ctypes.string_at(pointer(here), storage.nbytes())
-
-
-def fresh(data: bytes) -> torch.UntypedStorage:
-    """A storage of the tracked device with these bytes."""
-    made = blank(len(data))
+def here(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """A storage with the same bytes in the memory of the process: the same one if it is there."""
+    if storage.device.type == "cpu":
+        return storage
     with torch._C._DisableTorchDispatch():
-        if made.device.type == "cpu":
-            ctypes.memmove(pointer(made), data, len(data))
-        else:
-            _bytes(made).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        return _bytes(storage).cpu().untyped_storage()
+
+
+def room(size: int) -> torch.UntypedStorage:
+    """Memory of the process, of which a storage of the tracked device will be made."""
+    return torch.UntypedStorage(size)
+
+
+def there(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """A storage of the tracked device with the bytes of one in the memory of the process."""
+    if _device.type == "cpu":
+        return storage
+    made = blank(storage.nbytes())
+    with torch._C._DisableTorchDispatch():
+        _bytes(made).copy_(_bytes(storage))
     return made
 
 

@@ -54,11 +54,13 @@ class Report:
     predicted_recompute_seconds: float | None = None
     recomputed_ops: int = 0
     moved_bytes: int = 0
-    """Bytes that the last step copied to host memory."""
+    """Bytes that the last step copied to host memory and to the disk."""
     encoded_bytes: int = 0
     """Bytes that the last step encoded, as many as they were before."""
     lost_copies: int = 0
     """Copies that the last step could not make or bring back: computed again instead."""
+    lost_why: str | None = None
+    """Why the last of them was lost."""
     stall_seconds: float = 0.0
     """Spent on codecs and on waiting for copies in the last step."""
     guided: bool = False
@@ -93,9 +95,9 @@ class Report:
         return told
 
     def _moved(self) -> str:
-        told = f"{memory(self.moved_bytes)} to host memory and back, {memory(self.encoded_bytes)} encoded, "
+        told = f"{memory(self.moved_bytes)} to other memory and back, {memory(self.encoded_bytes)} encoded, "
         told += f"{_seconds(self.stall_seconds)} for both"
-        return told + (f"; {self.lost_copies} copies did not fit" if self.lost_copies else "")
+        return told + (f"; {self.lost_copies} copies were lost: {self.lost_why}" if self.lost_copies else "")
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<14} {value}" for name, value in self.rows())

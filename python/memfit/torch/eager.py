@@ -27,7 +27,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit import _memfit
+from memfit import UsageError, _memfit
 from memfit.torch import _compiled, _cuda, _glue, _modes, _reads
 from memfit.torch._alive import live
 from memfit.torch._errors import parse_bytes
@@ -70,8 +70,12 @@ class Budget:
     default CUDA, where there is one, or else the CPU) have at any moment, those that are there already
     included. `BudgetError` says what is the least where that is impossible.
 
-    `host_budget` bytes of the process's memory may hold copies of tensors where a plan says so (`fit`);
-    deciding op by op makes none. `lossless` names codecs by which plans may hold tensors between two uses:
+    `host_budget` bytes of the process's memory may hold copies of tensors: where a plan says so (`fit`), and
+    without a plan where computing a tensor again would take longer than to copy it there and back.
+    `disk_budget` bytes of the disk that the directory `spill` is on serve for the same, in a file without a
+    name, of which nothing is left however the process ends. `link` is the most bytes per second on the way
+    to host memory; by default what copying takes here. `recompute=False` runs no op again as long as there
+    is room for copies. `lossless` names codecs by which plans may hold tensors between two uses:
     `"zvc"` drops zeros, and how many there are is measured while a step is recorded.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
@@ -87,16 +91,25 @@ class Budget:
         evict_all: bool = False,
         exact: bool = True,
         host_budget: int | str = 0,
+        disk_budget: int | str = 0,
+        spill: str | os.PathLike[str] | None = None,
+        link: int | float | str | None = None,
+        recompute: bool = True,
         lossless: Sequence[str] = (),
     ) -> None:
+        if bool(disk_budget) != (spill is not None):
+            hint = 'both are needed: `disk_budget="100GiB", spill="/tmp"`'
+            raise UsageError("copies on a disk need a size and a directory", hint=hint)
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._native: Any = None
         self._bytes = parse_bytes(budget, self.device)
-        self._options = {
-            "evictor": evictor,
-            "evict_all": evict_all,
-            "exact": exact,
+        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
+        self._means = {
             "host_budget": parse_bytes(host_budget) if host_budget else 0,
+            "disk_budget": parse_bytes(disk_budget) if disk_budget else 0,
+            "spill": None if spill is None else os.fspath(spill),
+            "link": None if link is None else float(parse_bytes(link)),
+            "recompute": recompute,
             "lossless": [lossless] if isinstance(lossless, str) else list(lossless),
         }
         self._mode: _Mode | None = None
@@ -150,7 +163,9 @@ class Budget:
         global _known_for
         here = (self.device.type, is_distributed(), *_cuda.switches())
         afresh, _known_for = here != _known_for, here
-        native = _memfit.Eager(_glue, self._bytes, align=align, afresh=afresh, **self._options)
+        native = _memfit.Eager(
+            _glue, self._bytes, align=align, afresh=afresh, means=self._means, **self._options
+        )
         for storage in itertools.chain(*live(self.device)):
             native.adopt(storage)
         self._native, self._pace = native, Pace()
@@ -254,7 +269,7 @@ class Budget:
 
     def __call__(self, function: Function) -> Function:
         """Decorates `function`: each call runs within a budget of its own."""
-        options = {"device": self.device, **self._options}
+        options: dict[str, Any] = {"device": self.device, **self._options, **self._means}
 
         @functools.wraps(function)
         def within(*args: Any, **kwargs: Any) -> Any:
@@ -337,6 +352,21 @@ def drop(tensor: torch.Tensor) -> bool:
     return bool(_by_hand("drop", tensor))
 
 
+def swap_out(tensor: torch.Tensor, tier: str = "host") -> bool:
+    """Copies the bytes of `tensor` and all its views to host memory, or to the `disk`, and lets them go.
+
+    Whoever reads the tensor gets them from the copy. False if they may not go (nothing can compute them again,
+    or they are in use), or there is no room.
+    """
+    return bool(_by_hand("swap_out", tensor, tier))
+
+
+def swap_in(tensor: torch.Tensor) -> torch.Tensor:
+    """Begins to bring the bytes of `tensor` back from its copy, and returns it at once."""
+    _by_hand("swap_in", tensor)
+    return tensor
+
+
 def restore(tensor: torch.Tensor) -> torch.Tensor:
     """Makes sure that the bytes of `tensor` are there, and returns it."""
     _by_hand("restore", tensor)
@@ -359,12 +389,12 @@ def is_resident(tensor: torch.Tensor) -> bool:
     return _active is None or _by_hand("is_resident", tensor) is not False
 
 
-def _by_hand(decision: str, tensor: torch.Tensor | torch.UntypedStorage) -> Any:
+def _by_hand(decision: str, tensor: torch.Tensor | torch.UntypedStorage, *more: str) -> Any:
     if _active is None or _active._native is None:
         return None
     storage = tensor if isinstance(tensor, torch.UntypedStorage) else tensor.untyped_storage()
     with torch._C._DisableTorchDispatch():
-        return getattr(_active._native, decision)(storage)
+        return getattr(_active._native, decision)(storage, *more)
 
 
 def _here() -> Budget | None:

@@ -7,8 +7,9 @@ use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
-use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, TensorId};
+use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, Storing, TensorId};
 use memfit::ir::{Codec, Effect, Role};
+use memfit::tiers::{self, Room, Shelf};
 use memfit::{Bytes, Failure, Nanos, host_settings};
 use rustc_hash::FxHashMap;
 
@@ -19,7 +20,7 @@ use super::own;
 use super::recipe::{Made, Pen};
 use super::scratch::{signature, taken};
 use super::steps::Steps;
-use crate::settings::{Budget, Mode, Options};
+use crate::settings::{Budget, Disk, Mode, Options};
 
 /// A tensor that the program holds.
 #[derive(Clone, Copy)]
@@ -113,14 +114,22 @@ struct Shape {
     update: Option<BurnId>,
 }
 
+/// The memory for copies that `options` ask for.
+fn room(options: &Options) -> Room {
+    let disk =
+        |disk: Disk| tiers::Disk { capacity: disk.budget.bytes(), directory: disk.directory.to_owned() };
+    Room { host: options.host.map(Budget::bytes), disk: options.disk.map(disk), link: options.link }
+}
+
 /// The settings that `options` ask for.
 fn settings(options: &Options) -> Result<Settings, Fault> {
     let started = Instant::now();
     let encodes = options.zvc || options.strategy.starts_with("compress:");
     let lossless: &[&str] = if encodes { &[Codec::Zvc.name()] } else { &[] };
-    let (budget, copies) = (options.budget.bytes(), options.host.map(Budget::bytes));
-    let settings = host_settings(budget, copies, lossless, &|| started.elapsed()).map_err(bad)?;
-    Ok(Settings { patience: options.patience.into(), ..settings })
+    let budget = options.budget.bytes();
+    let storing = if options.recompute { Storing::WhereCheaper } else { Storing::Always };
+    let settings = host_settings(budget, &room(options), lossless, &|| started.elapsed()).map_err(bad)?;
+    Ok(Settings { patience: options.patience.into(), storing, ..settings })
 }
 
 /// A failure of memfit's as the engine's fault.
@@ -130,7 +139,8 @@ pub(super) fn bad(failure: Failure) -> Fault {
 
 impl<B: Backend> Core<B> {
     pub(super) fn new(device: B::Device, options: Options) -> Result<Core<B>, Fault> {
-        let mut host = BurnHost::new(device);
+        let shelf = Shelf::new(room(&options)).map_err(|error| bad(error.into()))?;
+        let mut host = BurnHost::new(device, shelf);
         host.meter = options.meter;
         host.counts_scratch = options.scratch && options.meter.is_some();
         Ok(Core {

@@ -1,5 +1,6 @@
 //! The engine's host: runs recorded operations on the backend, and drops handles.
 
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,8 @@ use burn_router::RunnerClient as _;
 use memfit::engine::kit::{Profiles, Recipes, Slots};
 use memfit::engine::{Block, Host, HostError, Run, Source, StorageId};
 use memfit::ir::Form;
-use memfit::{Bytes, Nanos, Shelf, density};
+use memfit::tiers::{Kept, Shelf, density};
+use memfit::{Bytes, Nanos};
 use smallvec::SmallVec;
 
 use super::backend::{Backend, copy};
@@ -79,6 +81,36 @@ impl<L> Pending<L> {
     }
 }
 
+/// What a shelf of Burn's tensors keeps: with each copy the name and the make of a tensor over its storage.
+pub(super) struct Handles<B>(PhantomData<B>);
+
+impl<B: Backend> Kept for Handles<B> {
+    type Of = (TensorId, B::Saved);
+    type From = Saved<B>;
+    type Into = Filled;
+}
+
+/// The bytes behind a handle.
+pub(super) struct Saved<B: Backend>(B::Handle);
+
+impl<B: Backend> AsRef<[u8]> for Saved<B> {
+    fn as_ref(&self) -> &[u8] {
+        B::save(&self.0).map_or(&[], |(bytes, _)| bytes)
+    }
+}
+
+/// Bytes that come back, and the storage that they are.
+pub(super) struct Filled {
+    bytes: Vec<u8>,
+    of: Option<StorageId>,
+}
+
+impl AsMut<[u8]> for Filled {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
 pub(super) struct BurnHost<B: Backend> {
     pub(super) runner: Guarded<B>,
     pub(super) draws: Draws,
@@ -93,8 +125,8 @@ pub(super) struct BurnHost<B: Backend> {
     repeated: Option<Box<Pending<B::Layout>>>,
     recipes: Recipes<Recipe>,
     slots: Slots<Slot>,
-    /// Copies of storages in the memory of the process, each with the name and the make of a tensor over it.
-    shelf: Shelf<(TensorId, B::Saved)>,
+    /// Copies of storages, each with the name and the make of a tensor over it.
+    shelf: Shelf<Handles<B>>,
     started: Instant,
     /// When the last op had run, since then.
     now: Duration,
@@ -103,7 +135,7 @@ pub(super) struct BurnHost<B: Backend> {
 }
 
 impl<B: Backend> BurnHost<B> {
-    pub(super) fn new(device: B::Device) -> BurnHost<B> {
+    pub(super) fn new(device: B::Device, shelf: Shelf<Handles<B>>) -> BurnHost<B> {
         BurnHost {
             runner: Guarded::new(device),
             draws: Draws::new(),
@@ -115,7 +147,7 @@ impl<B: Backend> BurnHost<B> {
             repeated: None,
             recipes: Recipes::default(),
             slots: Slots::default(),
-            shelf: Shelf::default(),
+            shelf,
             started: Instant::now(),
             now: Duration::ZERO,
             busy: Duration::ZERO,
@@ -324,27 +356,36 @@ impl<B: Backend> Host for BurnHost<B> {
 
     fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         let block = match from {
-            Source::Copy(copy) => return self.shelf.share(copy),
+            Source::Copy(copy) => return self.shelf.forward(copy, form),
             Source::Block(block) => block,
         };
         let started = Instant::now();
         let none = || HostError("the bytes of a storage can't be read".to_owned());
         let id = self.tensor_in(block).ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
-        let (bytes, saved) = B::save(&handle).ok_or_else(none)?;
-        let name = self.shelf.store(bytes, (id, saved), form, room)?;
+        let (_, saved) = B::save(&handle).ok_or_else(none)?;
+        let (name, _) = self.shelf.store(Saved(handle), (id, saved), form, room)?;
         self.now += started.elapsed();
         Ok(name)
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let started = Instant::now();
-        let (bytes, (id, saved)) = self.shelf.read(copy)?;
-        let (id, restored) = (*id, B::restore(bytes.into_owned(), saved));
-        let (TensorHandle { handle, shape }, dtype) = restored;
-        let tensor = TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype };
-        self.runner.call(handle, &tensor)?;
-        to.storage.into_iter().for_each(|storage| drop(self.hold(storage, &tensor)));
+        let (_, size) = self.shelf.of(copy)?;
+        self.shelf.load(copy, Filled { bytes: vec![0; size], of: to.storage })?;
+        self.now += started.elapsed();
+        Ok(())
+    }
+
+    fn wait(&mut self, copy: u64) -> Result<(), HostError> {
+        let started = Instant::now();
+        let ended = self.shelf.wait(copy);
+        if let Some((Filled { bytes, of }, (id, saved))) = ended?.into {
+            let (TensorHandle { handle, shape }, dtype) = B::restore(bytes, &saved);
+            let tensor = TensorIr { id, shape, status: TensorStatus::ReadOnly, dtype };
+            self.runner.call(handle, &tensor)?;
+            of.into_iter().for_each(|storage| drop(self.hold(storage, &tensor)));
+        }
         self.now += started.elapsed();
         Ok(())
     }

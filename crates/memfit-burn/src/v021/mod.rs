@@ -26,6 +26,6 @@ pub use decorator::Memfit;
 pub use host::Counters;
 pub use session::{
     Report, attempt, enable, enable_with, evict_all, last_plan, load_plan, plan_with, report, reset_peak,
-    save_plan, step, take_recorded, tried,
+    save_plan, step, take_lost, take_recorded, tried,
 };
 pub use steps::StepCounters;

@@ -85,6 +85,13 @@ pub fn report<D: Device>(device: &D) -> Report {
     })
 }
 
+/// Why a copy in another tier was lost, of the last one since this was asked, if one was: a disk that is full, a file that was
+/// cut. What it was of is computed again.
+#[must_use]
+pub fn take_lost<D: Device>(device: &D) -> Option<String> {
+    client::<D::Backend>(device).with(|core| core.engine.take_lost().map(|error| error.to_string()))
+}
+
 /// Evicts all that can be computed again, whatever the budget: the hardest that a training can be put to.
 pub fn evict_all<D: Device>(device: &D) {
     client::<D::Backend>(device).with(|core| core.engine.drop_all());

@@ -18,7 +18,7 @@ use burn::tensor::{ElementConversion as _, Tensor};
 
 pub use data::{Batch, Noise};
 use resnet::ResNet;
-pub use runs::{Where, balanced, balanced_peak, clear, plain, within};
+pub use runs::{Where, balanced, balanced_peak, clear, plain, take_lost, within};
 use shufflenet::ShuffleNet;
 use text::{Gpt, Recurrent};
 use unet::UNet;

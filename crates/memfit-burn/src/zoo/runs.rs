@@ -35,6 +35,16 @@ pub fn clear(device: Where) -> Result<(), Fault> {
     }
 }
 
+/// As [`crate::take_lost`].
+#[must_use]
+pub fn take_lost(device: Where) -> Option<String> {
+    match device {
+        Where::Cpu => crate::take_lost(&FlexDevice),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => crate::take_lost(&crate::CudaDevice::default()),
+    }
+}
+
 /// Trains without memfit.
 pub fn plain(training: &Training, device: Where, seen: &mut dyn FnMut(Seen)) -> Trained {
     fn on<D: Device>(training: &Training, device: &D, seen: &mut dyn FnMut(Seen)) -> Trained {

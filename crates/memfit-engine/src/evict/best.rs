@@ -31,7 +31,7 @@ pub(super) const INFO: Info = Info {
 
 /// The most storages that a walk visits. With 64 a recurrent network thrashed at budgets where 512 recomputes a fifth: a step of
 /// thousands of tiny ops leaves longer chains behind, and those look cheap if they are cut off.
-const MOST: usize = 512;
+pub(crate) const MOST: usize = 512;
 /// Steps to an octave of cost per byte.
 const STEPS: f64 = 8.0;
 /// Neighbours whose keys are renewed when a storage comes back.

@@ -17,6 +17,7 @@ mod random;
 mod region;
 mod scan;
 
+pub(crate) use best::MOST;
 pub(crate) use region::Walk;
 pub use scan::Sieve;
 pub(crate) use scan::{Draws, Scan};

@@ -77,7 +77,10 @@ impl Walk {
         if storage.resident || !self.mark(next) {
             return 0;
         }
-        self.stack.push(next);
-        i128::from(storage.cost)
+        // What has a copy comes back by that, and asks for nothing else.
+        if !storage.is_stored {
+            self.stack.push(next);
+        }
+        i128::from(state.back(next))
     }
 }

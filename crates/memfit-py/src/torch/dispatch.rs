@@ -6,13 +6,14 @@ use std::sync::Arc;
 use memfit::Steps;
 use memfit::engine::{Engine, Settings, StorageId, TensorId};
 use memfit::ir::{Bytes, Effect, Role};
-use pyo3::exceptions::PyValueError;
+use memfit::tiers::{Room, Shelf};
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
 
-use super::glue::Glue;
-use super::host::{Torch, size};
+use super::glue::{Glue, size};
+use super::host::Torch;
 use super::life::Look;
 use super::operands::{Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Way};
@@ -66,8 +67,9 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    pub(super) fn new(glue: Glue, settings: Settings) -> PyResult<Inner> {
-        let engine = Engine::new(Torch::new(glue), settings);
+    pub(super) fn new(glue: Glue, settings: Settings, room: Room) -> PyResult<Inner> {
+        let shelf = Shelf::new(room).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let engine = Engine::new(Torch::new(glue, shelf), settings);
         Ok(Inner {
             engine: engine.map_err(|fault| PyValueError::new_err(fault.to_string()))?,
             entries: FxHashMap::default(),

@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Instant;
 
-use memfit::engine::Settings;
-use memfit::host_settings;
+use memfit::engine::{Settings, Storing};
 use memfit::ir::{Bytes, Nanos, Tier};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -14,6 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::dispatch::Inner;
 use super::glue::Glue;
+use super::means::Means;
 use super::ops::Learnt;
 use super::steps::Planning;
 use super::watched::Watched;
@@ -106,13 +105,10 @@ impl Eager {
 
 #[pymethods]
 impl Eager {
-    /// An engine with `budget` bytes, `host_budget` for copies that a plan makes, and the codecs `lossless` for it; `glue` is the module
-    /// `memfit.torch._glue`. `afresh` forgets what earlier engines of this process have learnt of ops.
+    /// An engine with `budget` bytes, and for copies what `means` has; `glue` is the module `memfit.torch._glue`. `afresh` forgets
+    /// what earlier engines of this process have learnt of ops.
     #[new]
-    #[pyo3(signature = (
-        glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, host_budget = 0,
-        lossless = Vec::new()
-    ))]
+    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, means = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         glue: &Bound<'_, PyAny>,
@@ -122,22 +118,17 @@ impl Eager {
         evict_all: bool,
         exact: bool,
         afresh: bool,
-        host_budget: u64,
-        lossless: Vec<String>,
+        means: Option<Means>,
     ) -> PyResult<Eager> {
         if afresh {
             drop(super::ops::take_known());
         }
-        let started = Instant::now();
-        let copies = (host_budget > 0).then_some(Bytes(host_budget));
-        let settings = host_settings(Bytes(budget), copies, &lossless, &|| started.elapsed());
-        let settings = settings.map_err(|failure| {
-            let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-            PyValueError::new_err(format!("{failure}{hint}"))
-        })?;
+        let means = means.unwrap_or_default();
+        let settings = means.settings(Bytes(budget))?;
+        let storing = if evict_all { Storing::Never } else { settings.storing };
         let (align, evictor) = (Bytes(align), evictor.to_owned());
-        let settings = Settings { align, evictor, cut: !evict_all, ..settings };
-        let mut inner = Inner::new(Glue::new(glue)?, settings)?;
+        let settings = Settings { align, evictor, cut: !evict_all, storing, ..settings };
+        let mut inner = Inner::new(Glue::new(glue)?, settings, means.room())?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
@@ -214,6 +205,35 @@ impl Eager {
             return Ok(false);
         };
         inner.engine.drop(tensor).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Stores a storage in host memory, or on disk, and evicts it. False: it is not known, in use elsewhere, or there is no room.
+    fn swap_out(&self, storage: &Bound<'_, PyAny>, tier: &str) -> PyResult<bool> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let unknown = || PyValueError::new_err(format!("there is no tier `{tier}`\nhint: `host` or `disk`"));
+        let (tier, _) = Tier::ALL.into_iter().find(|(_, name)| *name == tier).ok_or_else(unknown)?;
+        let Some(tensor) = inner.known(storage) else {
+            return Ok(false);
+        };
+        inner.engine.swap_out(tensor, tier).map_err(|fault| inner.fault(py, fault))
+    }
+
+    /// Begins to bring a storage back that was stored.
+    fn swap_in(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.known(storage) else {
+            return Ok(());
+        };
+        inner.retry(py, |engine| engine.swap_in(tensor))
+    }
+
+    /// Why a copy was lost, of the last one since this was asked, if there was one: what it was of is computed again.
+    fn take_lost(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.enter(py)?.inner()?.engine.take_lost().map(|error| error.to_string()))
     }
 
     /// Brings a storage back, and keeps it until as many `unpin`.
@@ -449,6 +469,7 @@ impl Eager {
             ("stored_bytes", stats.stored.0),
             ("loaded_bytes", stats.loaded.0),
             ("host_peak_bytes", stats.tier_peaks[Tier::Host.index()].0),
+            ("disk_peak_bytes", stats.tier_peaks[Tier::Disk.index()].0),
             ("storages", inner.entries.len() as u64),
             ("recipes", inner.engine.host.recipes.len() as u64),
             ("looks", inner.looks.len() as u64),

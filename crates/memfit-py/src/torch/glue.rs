@@ -54,9 +54,11 @@ pub(super) struct Glue {
     pub(super) no_room: Py<PyAny>,
     /// `parts(tensor)`: the storages of a tensor that is more than a window on one.
     parts: Py<PyAny>,
-    /// `read(storage)`: its bytes in the memory of the process; `fresh(bytes)`: a storage of the tracked device with them.
-    pub(super) read: Py<PyAny>,
-    pub(super) fresh: Py<PyAny>,
+    /// `here(storage)`: one with the same bytes in the memory of the process; `room(bytes)`: memory of the process;
+    /// `there(storage)`: a storage of the tracked device with those bytes. On the CPU they are the storage itself.
+    pub(super) here: Py<PyAny>,
+    pub(super) room: Py<PyAny>,
+    pub(super) there: Py<PyAny>,
     /// `copy(storage)`: a new storage with the same bytes.
     pub(super) copy: Py<PyAny>,
     /// `is_same(one, other)`: whether two storages have the same bytes.
@@ -101,8 +103,9 @@ impl Glue {
             measure: take("measure")?,
             no_room: take("no_room")?,
             parts: take("parts")?,
-            read: take("read")?,
-            fresh: take("fresh")?,
+            here: take("here")?,
+            room: take("room")?,
+            there: take("there")?,
             copy: take("copy")?,
             is_same: take("is_same")?,
             side_stream: glue.getattr("side_stream")?.extract()?,
@@ -170,4 +173,9 @@ impl Glue {
         }
         Ok(())
     }
+}
+
+/// Bytes of a storage.
+pub(super) fn size(storage: &Bound<'_, PyAny>) -> PyResult<u64> {
+    storage.call_method0(intern!(storage.py(), "nbytes"))?.extract()
 }

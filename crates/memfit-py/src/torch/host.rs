@@ -6,15 +6,16 @@ use std::time::Instant;
 use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
 use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId};
 use memfit::ir::{Bytes, Form, Nanos};
-use memfit::{Shelf, density};
+use memfit::tiers::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use super::allocator::Limit;
-use super::glue::Glue;
+use super::glue::{Glue, size};
 use super::operands::{Arg, Window};
 use super::ops::Op;
+use super::raw::{Raw, Storages};
 use super::storages::{Dead, Owner, Slot};
 use super::switches::Switches;
 
@@ -86,13 +87,13 @@ pub(super) struct Torch {
     pub(super) dead: Dead,
     /// Storages that the host holds since somebody looked.
     pub(super) newly_held: Vec<StorageId>,
-    /// Copies of storages in the memory of the process.
-    shelf: Shelf,
+    /// Copies of storages.
+    shelf: Shelf<Storages>,
     start: Instant,
 }
 
 impl Torch {
-    pub(super) fn new(glue: Glue) -> Torch {
+    pub(super) fn new(glue: Glue, shelf: Shelf<Storages>) -> Torch {
         Torch {
             glue,
             switches: Switches::default(),
@@ -102,7 +103,7 @@ impl Torch {
             raised: None,
             dead: Dead::default(),
             newly_held: Vec::new(),
-            shelf: Shelf::default(),
+            shelf,
             start: Instant::now(),
         }
     }
@@ -231,21 +232,16 @@ impl Torch {
         Ok(Nanos(time))
     }
 
-    /// What `use_them` makes of the bytes in `block`.
-    fn read<T>(
-        &mut self,
-        block: Block,
-        use_them: impl FnOnce(&[u8]) -> Result<T, HostError>,
-    ) -> Result<T, HostError> {
+    /// The bytes in `block`, in the memory of the process.
+    fn bytes(&mut self, block: Block) -> Result<Raw, HostError> {
         Python::attach(|py| {
             let slot = block.storage.and_then(|storage| self.slots.get(storage));
             let bytes = slot.and_then(|slot| slot.bytes(py));
-            let bytes = bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))?;
-            let read =
-                self.glue.read.bind(py).call1((bytes,)).and_then(|read| Ok(read.cast_into::<PyBytes>()?));
+            let gone = || HostError("the bytes of a storage have gone".to_owned());
+            let here = self.glue.here.bind(py).call1((bytes.ok_or_else(gone)?,));
             // That there is no copy is all that comes of it.
-            let read = read.map_err(|error| HostError(error.to_string()))?;
-            use_them(read.as_bytes())
+            let raw = here.and_then(|here| Raw::of(&here, &self.glue, block.storage));
+            raw.map_err(|error| HostError(error.to_string()))?.ok_or_else(gone)
         })
     }
 }
@@ -261,11 +257,6 @@ fn build<'py>(py: Python<'py>, arg: &Arg, tensors: &[Bound<'py, PyAny>]) -> PyRe
         Arg::List(elements) => PyList::new(py, all(elements)?)?.into_any(),
         Arg::Tuple(elements) => PyTuple::new(py, all(elements)?)?.into_any(),
     })
-}
-
-/// Bytes of a storage.
-pub(super) fn size(storage: &Bound<'_, PyAny>) -> PyResult<u64> {
-    storage.call_method0(pyo3::intern!(storage.py(), "nbytes"))?.extract()
 }
 
 /// The bytes of an operand of `kind`, which must be those that it had when `kind` first ran.
@@ -365,27 +356,36 @@ impl Host for Torch {
 
     fn density(&mut self, block: Block) -> Option<f32> {
         // What has gone, or can't be read, is not sparse for all anybody knows.
-        self.read(block, |bytes| Ok(density(bytes))).ok()
+        Some(density(self.bytes(block).ok()?.as_ref()))
     }
 
     fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
         match from {
-            Source::Copy(copy) => self.shelf.share(copy),
+            Source::Copy(copy) => self.shelf.forward(copy, form),
             Source::Block(block) => {
-                let mut shelf = std::mem::take(&mut self.shelf);
-                let stored = self.read(block, |bytes| shelf.store(bytes, (), form, room));
-                self.shelf = shelf;
-                stored
+                let bytes = self.bytes(block)?;
+                self.shelf.store(bytes, (), form, room).map(|(copy, _)| copy)
             }
         }
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        let (_, size) = self.shelf.of(copy)?;
+        let bytes = Python::attach(|py| {
+            let room = self.glue.room.bind(py).call1((size,));
+            room.and_then(|room| Raw::of(&room, &self.glue, to.storage))
+        });
+        let none = || HostError(format!("there is no memory for `{size}` bytes"));
+        let bytes = bytes.map_err(|error| HostError(error.to_string()))?.ok_or_else(none)?;
+        self.shelf.load(copy, bytes)
+    }
+
+    fn wait(&mut self, copy: u64) -> Result<(), HostError> {
+        let ended = self.shelf.wait(copy)?;
+        let Some((Raw { storage: filled, of: Some(of), .. }, ())) = ended.into else { return Ok(()) };
         Python::attach(|py| {
-            let Some(storage) = to.storage else { return Ok(()) };
-            let (bytes, ()) = self.shelf.read(copy)?;
-            let fresh = self.glue.fresh.bind(py).call1((PyBytes::new(py, &bytes),));
-            let filled = fresh.and_then(|fresh| self.slots.at(storage).fill(fresh, &self.glue));
+            let there = self.glue.there.bind(py).call1((filled,));
+            let filled = there.and_then(|there| self.slots.at(of).fill(there, &self.glue));
             filled.map_err(|error| HostError(error.to_string()))
         })
     }

@@ -11,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use super::dispatch::Inner;
-use super::glue::Glue;
-use super::host::size;
+use super::glue::{Glue, size};
 use super::operands::Found;
 
 /// The most bytes of a tensor of whole numbers that stays: lengths of eight thousand rows.

@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::dispatch::Inner;
-use super::host::{Made, Pending, Template, distinct_storages, size};
+use super::glue::size;
+use super::host::{Made, Pending, Template, distinct_storages};
 use super::ops::Op;
 use super::storages::Slot;
 

@@ -11,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyWeakref, PyWeakrefMethods, PyWeakrefReference};
 
 use super::dispatch::Inner;
-use super::glue::Glue;
-use super::host::size;
+use super::glue::{Glue, size};
 use super::operands::Operand;
 use super::storages::{Slot, Token};
 

@@ -27,6 +27,8 @@ pub(super) struct Measured {
     pub(super) steps: Vec<Step>,
     /// Most heap bytes, beyond those before the training.
     pub(super) peak: Bytes,
+    /// Why the last copy that was lost was.
+    pub(super) lost: Option<String>,
 }
 
 impl Measured {
@@ -81,7 +83,8 @@ fn measured<T>(
         progress(&seen);
     })?;
     most = most.max(heap::window());
-    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)) }, rest))
+    let lost = zoo::take_lost(device);
+    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)), lost }, rest))
 }
 
 /// Without memfit; with Burn's own checkpointing if `balanced`.

@@ -6,6 +6,7 @@ mod measure;
 mod processor;
 mod show;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
@@ -67,9 +68,21 @@ pub(in crate::commands) struct RunArgs {
     /// Memory its tensors may take: `200MiB`, `50%` of what they take without a limit, `floor+50%`
     #[arg(long, short, value_name = "SIZE|%")]
     budget: Option<Budget>,
-    /// Memory of this machine that plans may move tensors to between two uses [default: none]
+    /// Memory of this machine that tensors may be moved to between two uses [default: none]
     #[arg(long, value_name = "SIZE")]
     host_budget: Option<Bytes>,
+    /// A part of a disk for the same, in a file without a name [default: none]
+    #[arg(long, value_name = "SIZE", requires = "spill")]
+    disk_budget: Option<Bytes>,
+    /// The directory whose disk that is
+    #[arg(long, value_name = "DIR", requires = "disk_budget", value_hint = clap::ValueHint::DirPath)]
+    spill: Option<PathBuf>,
+    /// Bytes per second at most on the way to host memory and back [default: what copying takes here]
+    #[arg(long, value_name = "SIZE/s", value_parser = rate, requires = "host_budget")]
+    link: Option<f64>,
+    /// Run no op again: move tensors only [strategy: `offload:best`]
+    #[arg(long, conflicts_with = "strategy")]
+    no_recompute: bool,
     /// A lossless codec by which plans may hold sparse tensors between two uses: `zvc` drops their zeros [default: none]
     #[arg(long, value_name = "NAME", value_parser = ["zvc"])]
     codec: Option<String>,
@@ -141,12 +154,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
-    let host = args.host_budget.map(|bytes| memfit_burn::Budget::of(bytes.0));
-    let mut common =
-        Options { seed, scratch: args.scratch, host, zvc: args.codec.is_some(), ..Options::default() };
-    if let Some(strategy) = args.strategy {
-        common.strategy = strategy;
-    }
+    let common = common(args, seed);
     if args.max_batch {
         return largest::run(args, &training, device, common, output);
     }
@@ -212,6 +220,34 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         rows.push(Row { name, measured, report: Some(report), expected, peak: None });
     }
     show::results(args, &training, &profile, budget, &rows, output)
+}
+
+/// What all trainings of a call have in common.
+fn common(args: &RunArgs, seed: u64) -> Options {
+    let size = |bytes: Bytes| memfit_burn::Budget::of(bytes.0);
+    let disk = args.disk_budget.zip(args.spill.clone()).map(|(budget, directory)| memfit_burn::Disk {
+        budget: size(budget),
+        // There is one, for as long as the process runs.
+        directory: Box::leak(directory.into_boxed_path()),
+    });
+    let strategy = args.strategy.unwrap_or(if args.no_recompute { "offload:best" } else { memfit::AUTO });
+    Options {
+        seed,
+        strategy,
+        disk,
+        scratch: args.scratch,
+        host: args.host_budget.map(size),
+        link: args.link,
+        recompute: !args.no_recompute,
+        zvc: args.codec.is_some(),
+        ..Options::default()
+    }
+}
+
+/// Bytes per second: a size, with or without `/s`.
+fn rate(text: &str) -> Result<f64, String> {
+    let bytes: Bytes = text.strip_suffix("/s").unwrap_or(text).parse().map_err(|error| format!("{error}"))?;
+    if bytes == Bytes::ZERO { Err("a link carries something".to_owned()) } else { Ok(bytes.0 as f64) }
 }
 
 /// The strategy for recorded steps called `name`.

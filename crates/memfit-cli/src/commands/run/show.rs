@@ -117,8 +117,10 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "recompute_ns": engine.map(|engine| engine.recompute_ns),
         "offload_bytes": engine.map(|engine| engine.stored.0),
         "host_peak_bytes": engine.map(|engine| engine.tier_peaks[Tier::Host.index()].0),
+        "disk_peak_bytes": engine.map(|engine| engine.tier_peaks[Tier::Disk.index()].0),
         "encoded_bytes": engine.map(|engine| engine.encoded.0),
         "lost_copies": engine.map(|engine| engine.lost),
+        "lost_why": row.measured.lost,
         "stall_ns": engine.map(|engine| engine.stall_ns),
         "recomputes": engine.map(|engine| engine.recomputes),
         "evictions": engine.map(|engine| engine.evictions),
@@ -188,8 +190,8 @@ fn text(
     let head = ["", "heap peak", counted, "predicted", "op scratch", "step", "", "predicted", "recomputed"];
     text += &table(&head, &[], lines);
     text += "\n";
-    if let Some(report) = main.report.filter(|report| report.steps.steps > 0) {
-        text += &followed(&report);
+    if let Some(report) = main.report {
+        text += &followed(&report, main.measured.lost.as_deref());
     }
     for row in rest {
         if let (Some(report), Some(process)) = (row.report, process(row, scratch)) {
@@ -215,12 +217,15 @@ fn text(
 }
 
 /// How steps were planned, and what plans moved and encoded.
-fn followed(report: &memfit_burn::Report) -> String {
+fn followed(report: &memfit_burn::Report, lost: Option<&str>) -> String {
     let steps = report.steps;
-    let mut text = format!(
-        "{} steps followed a plan, {} left it; planning took {:.1} s\n",
-        steps.guided, steps.diverged, steps.planning_seconds
-    );
+    let mut text = String::new();
+    if steps.steps > 0 {
+        text += &format!(
+            "{} steps followed a plan, {} left it; planning took {:.1} s\n",
+            steps.guided, steps.diverged, steps.planning_seconds
+        );
+    }
     if steps.verified > 0 {
         let (plans, arena) = (steps.verified, Bytes(steps.arena));
         text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
@@ -228,10 +233,15 @@ fn followed(report: &memfit_burn::Report) -> String {
     let engine = report.engine;
     if engine.stored + engine.encoded > Bytes::ZERO {
         let (stored, encoded, stall) = (engine.stored, engine.encoded, Nanos(engine.stall_ns));
-        text += &format!("{stored} moved to host memory, {encoded} encoded, which took {stall} in all steps");
-        let lost =
-            if engine.lost > 0 { format!("; {} copies did not fit\n", engine.lost) } else { "\n".to_owned() };
-        text += &lost;
+        let [host, disk] = engine.tier_peaks;
+        text += &format!(
+            "{stored} moved to host memory (at most {host} there) and disk ({disk}), {encoded} encoded; ops waited {stall} in all \
+             steps\n"
+        );
+    }
+    if engine.lost > 0 {
+        let why = lost.map(|why| format!(", the last one since {why}")).unwrap_or_default();
+        text += &format!("{} copies were lost and computed again{why}\n", engine.lost);
     }
     text
 }

@@ -1,0 +1,51 @@
+//! What an engine of PyTorch's may do beside dropping: memory for copies, and codecs.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use memfit::engine::{Settings, Storing};
+use memfit::ir::Bytes;
+use memfit::tiers::{Disk, Room};
+use memfit::{Failure, host_settings};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+/// As a dictionary in Python.
+#[derive(Default, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct Means {
+    /// Bytes of host memory for copies, and of a disk.
+    host_budget: u64,
+    disk_budget: u64,
+    /// The directory whose disk that is.
+    spill: Option<PathBuf>,
+    /// Bytes per second at most on the way to host memory.
+    link: Option<f64>,
+    /// Whether ops may run again where there is room for copies.
+    recompute: bool,
+    /// Names of codecs.
+    lossless: Vec<String>,
+}
+
+impl Means {
+    /// The memory for copies.
+    pub(super) fn room(&self) -> Room {
+        let disk = self.spill.clone().filter(|_| self.disk_budget > 0);
+        let disk = disk.map(|directory| Disk { capacity: Bytes(self.disk_budget), directory });
+        Room { host: (self.host_budget > 0).then_some(Bytes(self.host_budget)), disk, link: self.link }
+    }
+
+    /// Settings of an engine with so many bytes.
+    pub(super) fn settings(&self, budget: Bytes) -> PyResult<Settings> {
+        let started = Instant::now();
+        let settings = host_settings(budget, &self.room(), &self.lossless, &|| started.elapsed());
+        let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
+        settings.map(|settings| Settings { storing, ..settings }).map_err(|failure| {
+            let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+            match failure {
+                Failure::Resources { .. } => PyOSError::new_err(format!("{failure}{hint}")),
+                _ => PyValueError::new_err(format!("{failure}{hint}")),
+            }
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! How fast copying and codecs are here: measured once in a process, by the caller's clock.
+
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use memfit_codec::zvc;
+use memfit_ir::{Bytes, Codec, Link, Nanos, Store};
+
+use crate::spill::SpillError;
+
+/// Bytes that are copied to see how fast that is.
+const TRIAL: usize = 8 << 20;
+
+/// Seconds that a copy takes beside the time for its bytes: a thread is told, and tells.
+pub(crate) const LATENCY: f64 = 20e-6;
+
+/// The share of the words of four bytes in `bytes` that are not zero, for [`memfit_engine::Host::density`].
+#[must_use]
+pub fn density(bytes: &[u8]) -> f32 {
+    zvc::filled_words(bytes) as f32 / bytes.len().div_ceil(4).max(1) as f32
+}
+
+/// The codecs that a shelf has, and the plain bytes per second at which they pack and unpack half of nothing: measured once in a
+/// process, by `clock`. Each byte is read out of what the framework calls its memory, and goes to a place of its own.
+#[must_use]
+pub fn codecs(clock: &dyn Fn() -> Duration) -> Vec<(Codec, f64, f64)> {
+    static RATES: OnceLock<(f64, f64)> = OnceLock::new();
+    let &(encode, decode) = RATES.get_or_init(|| {
+        // Half of the words, without a pattern that a processor could foresee.
+        let words = (0..TRIAL as u64 / 4).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+        let words =
+            words.map(|bytes| if bytes[7] & 1 == 1 { [1, bytes[4], bytes[5], bytes[6]] } else { [0; 4] });
+        let plain: Vec<u8> = words.flatten().collect();
+        let packed = zvc::encode(&plain);
+        let encode =
+            fastest(clock, || zvc::encode_within(&std::hint::black_box(plain.clone()), packed.len()));
+        let decode = fastest(clock, || Some(zvc::decode(&packed, plain.len()).ok()?.as_slice().to_vec()));
+        (encode, decode)
+    });
+    vec![(Codec::Zvc, encode, decode)]
+}
+
+/// Bytes per second of a call that deals with [`TRIAL`] of them: that which takes least of three.
+fn fastest<T>(clock: &dyn Fn() -> Duration, mut run: impl FnMut() -> T) -> f64 {
+    // The first one also takes what memory takes that is new to the process, as later ones may.
+    let taken = (0..3).map(|_| {
+        let started = clock();
+        let made = std::hint::black_box(run());
+        let taken = clock().saturating_sub(started);
+        drop(made);
+        taken
+    });
+    let taken = taken.min().unwrap_or_default().max(Duration::from_nanos(1));
+    TRIAL as f64 / taken.as_secs_f64()
+}
+
+/// Host memory for copies, of `capacity` bytes, and the way there: what copying a few MiB takes, or `rate` bytes per second at most.
+#[must_use]
+pub fn host_memory(capacity: Bytes, rate: Option<f64>, clock: &dyn Fn() -> Duration) -> Store {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    let measured = *MEASURED.get_or_init(|| {
+        let from = vec![1u8; TRIAL];
+        fastest(clock, || from.clone())
+    });
+    let bandwidth = rate.unwrap_or(f64::INFINITY).min(measured);
+    Store { capacity, link: link(bandwidth, bandwidth) }
+}
+
+/// A disk for copies, of `capacity` bytes in `directory`, and the way there: what writing a few MiB takes until they are on the
+/// disk, and what reading them takes that are not in memory any more.
+///
+/// # Errors
+///
+/// If no file can be written there.
+pub fn disk(capacity: Bytes, directory: &Path, clock: &dyn Fn() -> Duration) -> Result<Store, SpillError> {
+    let rates = rates_of_disk(directory, TRIAL, clock);
+    let (out, back) = rates.map_err(|source| SpillError { directory: directory.to_owned(), source })?;
+    Ok(Store { capacity, link: link(out, back) })
+}
+
+/// Bytes per second that are written to a file in `directory`, and read from it, of `size` bytes at a time.
+///
+/// # Errors
+///
+/// If no file can be written there.
+pub fn rates_of_disk(
+    directory: &Path,
+    size: usize,
+    clock: &dyn Fn() -> Duration,
+) -> std::io::Result<(f64, f64)> {
+    let mut file = tempfile::tempfile_in(directory)?;
+    let mut bytes = vec![1u8; size];
+    let started = clock();
+    file.write_all(&bytes)?;
+    file.sync_data()?;
+    let written = clock().saturating_sub(started);
+    // Where that is not known, what is read may be in memory still.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    file.rewind()?;
+    let started = clock();
+    file.read_exact(&mut bytes)?;
+    let read = clock().saturating_sub(started);
+    let rate = |taken: Duration| size as f64 / taken.max(Duration::from_nanos(1)).as_secs_f64();
+    Ok((rate(written), rate(read)))
+}
+
+/// Whoever copies is another thread; where there is one processor alone, ops wait for it all the same.
+fn link(out: f64, back: f64) -> Link {
+    Link {
+        out_bandwidth: out,
+        in_bandwidth: back,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos::from_secs_f64(LATENCY),
+        asynchronous: std::thread::available_parallelism().is_ok_and(|threads| threads.get() > 1),
+    }
+}
