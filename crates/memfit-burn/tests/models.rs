@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+use std::path::Path;
+
 use memfit::{Bytes, Floor, PORTFOLIO, StepPlanner};
 use memfit_burn::zoo::{Model, Training, Where, plain, within};
-use memfit_burn::{Budget, Mode, Options};
+use memfit_burn::{Budget, Disk, Mode, Options};
 
 /// What a training takes without a limit: the floor of its second step, and its peak.
 fn profile(training: &Training) -> (u64, u64) {
@@ -87,6 +89,36 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     }
     // Which steps move something is a matter of measured times: to run one again as it ran may be cheaper.
     println!("{moved} were moved in all");
+}
+
+#[test]
+fn what_goes_for_room_may_be_stored_in_memory_and_on_disk() {
+    let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let directory: &'static Path = Box::leak(std::env::temp_dir().into_boxed_path());
+    let mut moved = [Bytes::ZERO; 2];
+    for (at, model) in Model::ALL.into_iter().map(|(model, ..)| model).enumerate() {
+        let training = Training { steps: 4, ..small(model) };
+        let expected = plain(&training, Where::Cpu, &mut |_| {});
+        let (floor, peak) = profile(&training);
+        let budget = Budget::of(floor + (peak - floor) * 60 / 100);
+        let host = (at % 2 == 0).then_some(Budget::of(peak / 16));
+        let disk = Some(Disk { budget: Budget::of(peak), directory });
+        let mode = if at % 3 == 0 { Mode::Planned } else { Mode::Online };
+        let strategy = "offload:best";
+        let options = Options { budget, host, disk, mode, strategy, recompute: false, ..Options::default() };
+        let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+        assert_eq!(trained, expected, "{}", model.name());
+        assert!(report.engine.peak <= budget.bytes(), "{}", model.name());
+        let [copies, disk] = report.engine.tier_peaks;
+        assert!(copies <= Bytes(peak / 16) && disk <= Bytes(peak), "{}", model.name());
+        assert!(report.engine.stored > Bytes::ZERO, "{}", model.name());
+        moved = [moved[0] + copies, moved[1] + disk];
+    }
+    assert!(moved.iter().all(|&bytes| bytes > Bytes::ZERO), "{moved:?}");
+    let nowhere = Disk { budget: Budget::mib(1), directory: Path::new("there/is/none") };
+    let options = Options { disk: Some(nowhere), ..Options::default() };
+    let refused = within(&small(Model::Gpt), Where::Cpu, options, &mut |_| {}).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("copies can't be written to `there/is/none`"), "{refused}");
 }
 
 #[test]

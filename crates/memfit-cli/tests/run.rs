@@ -93,3 +93,84 @@ fn a_killed_run_leaves_no_file() {
     assert!(under_way && !status.success(), "it was in the middle of its work");
     assert_eq!(left, Vec::<std::path::PathBuf>::new());
 }
+
+/// A directory of the test's own, removed at its end.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("memfit-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Directory(path)
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_network_trains_whose_tensors_are_on_disk() {
+    let directory = Directory::new("spill");
+    let spill = directory.0.display();
+    for more in ["", " --host-budget 256KiB --mode planned"] {
+        let words = format!(
+            "run gpt --batch 4 --steps 4 --budget floor+30% --no-recompute --disk-budget 64MiB --spill {spill} --json{more}"
+        );
+        let run = object(&words);
+        let bytes = |key: &str| run[key].as_u64().unwrap();
+        // Views of what was away are made again, which takes next to nothing.
+        assert_eq!((&run["identical"], bytes("lost_copies")), (&true.into(), 0), "{run:#}");
+        assert!(bytes("recompute_ns") < bytes("time_ns") / 10, "{run:#}");
+        assert!(bytes("peak_bytes") <= bytes("budget_bytes"), "{run:#}");
+        assert!((1..=64 << 20).contains(&bytes("disk_peak_bytes")), "{run:#}");
+        assert!(bytes("host_peak_bytes") <= if more.is_empty() { 0 } else { 256 << 10 }, "{run:#}");
+        assert!(directory.is_empty(), "the file has no name");
+    }
+}
+
+#[test]
+fn a_disk_that_fails_is_named() {
+    let words = "run gpt --batch 2 --steps 2 --budget floor+60% --disk-budget 64MiB --spill there/is/none";
+    let output = memfit(words);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{message}");
+    assert!(message.contains("copies can't be written to `there/is/none`"), "{message}");
+    assert_eq!(memfit("run gpt --disk-budget 1MiB").status.code(), Some(2));
+    assert_eq!(memfit("run gpt --spill .").status.code(), Some(2));
+    // What is written beyond a few blocks fails as on a full disk: the copies are lost, and computed again.
+    let directory = Directory::new("full");
+    let (binary, spill) = (env!("CARGO_BIN_EXE_memfit"), directory.0.display());
+    let run = format!(
+        "trap '' XFSZ; ulimit -f 9000; exec '{binary}' run unet --batch 16 --steps 2 --budget floor+40% --no-recompute \
+         --disk-budget 1GiB --spill '{spill}' --json"
+    );
+    let output = Command::new("bash").args(["-c", &run]).output().unwrap();
+    let object: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    assert_eq!(object["identical"], true, "{object:#}");
+    assert!(object["lost_copies"].as_u64().unwrap() > 0, "{object:#}");
+    let why = object["lost_why"].as_str().unwrap();
+    assert!(why.starts_with("writing `") && why.contains("File too large"), "{why}");
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_on_its_disk() {
+    let directory = Directory::new("killed-spill");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
+    let words = "run gpt --batch 4 --steps 500 --budget floor+40% --no-recompute --disk-budget 64MiB --spill";
+    command.args(words.split_whitespace()).arg(&directory.0).stdout(Stdio::null()).stderr(Stdio::null());
+    for moment in 0..20 {
+        let mut child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(97 * moment));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(directory.is_empty(), "after {moment}");
+    }
+}

@@ -263,7 +263,8 @@ impl std::error::Error for Failure {}
 impl From<SpillError> for Failure {
     fn from(error: SpillError) -> Failure {
         let hint =
-            "`--spill` names a directory on a disk with room for copies, which may be written to".to_owned();
+            "`--spill` (in Python `spill`) names a directory that may be written to, on a disk with room"
+                .to_owned();
         Failure::Resources { message: error.to_string(), hint }
     }
 }
