@@ -4,6 +4,7 @@
 use memfit::engine::stepping::Options;
 use memfit::engine::{Call, Engine, Fault, Output, Settings, TensorId, VirtualHost};
 use memfit::ir::{Nanos, Role};
+use memfit::tiers::Room;
 use memfit::{Bytes, Failure, PORTFOLIO, Steps, host_settings, profile};
 
 const KB: Bytes = Bytes(1 << 10);
@@ -13,7 +14,7 @@ const LAYERS: usize = 24;
 fn engine() -> Engine<'static, VirtualHost> {
     let none: &[&str] = &[];
     let clock = || std::time::Duration::ZERO;
-    let settings = host_settings(Bytes(KB.0 * 9), None, none, &clock).unwrap();
+    let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), none, &clock).unwrap();
     Engine::new(VirtualHost::of(&settings), settings).unwrap()
 }
 
