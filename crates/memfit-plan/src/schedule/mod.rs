@@ -16,6 +16,7 @@ mod layers;
 mod memo;
 mod moved;
 mod moves;
+mod moving;
 pub mod offload;
 mod random;
 pub mod recompute;
