@@ -29,6 +29,20 @@ class Result:
         return json.dumps({key: value for key, value in fields.items() if not isinstance(value, bytes)})
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How busy the link to a tier is."""
+
+    tier: str
+    """`host` or `disk`."""
+    out_ns: int
+    """Time in which it carries something out of the device."""
+    in_ns: int
+    out_busy: float
+    """That as a part of the step time, from 0 to 1."""
+    in_busy: float
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan(Result):
     """A verified plan: `file` is what `memfit check` and `memfit.check` read."""
@@ -60,8 +74,12 @@ class Plan(Result):
     link_out_ns: int
     """Time in which links carry something out of the device: the sum over links."""
     link_in_ns: int
+    links: list[Link]
+    """How busy the link to each tier is."""
     stall_ns: int
     """Part of the step time in which the device waits for transfers."""
+    held_by: str | None
+    """The op that runs at the live peak while nothing is live that could be elsewhere: moving more does not lower it."""
     encoded_bytes: int
     """Bytes of values that wait encoded, as many as they are before, each time they are."""
     codec_ns: int
@@ -179,6 +197,13 @@ class Remedy:
     name: str
     what: str
     peak_bytes: int
+    offload_bytes: int | None = None
+    """What moving values comes to, where that is part of it; here and below as in `Plan`."""
+    host_peak_bytes: int | None = None
+    disk_peak_bytes: int | None = None
+    links: list[dict[str, Any]] | None = None
+    stall_ns: int | None = None
+    held_by: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -204,6 +229,8 @@ class Explanation(Result):
     peak_by_module: list[Share]
     peak_by_kind: list[Share]
     top: list[Holder]
+    held_by: str | None
+    """The op at the peak, if nothing is live then that could be elsewhere: moving values does not lower the peak."""
     remedies: list[Remedy]
 
     def __repr__(self) -> str:
@@ -320,6 +347,14 @@ class Row:
     base_time_ns: int | None = None
     overhead: float | None = None
     recompute_ns: int | None = None
+    host_budget_bytes: int | None = None
+    """Host memory that values might wait in, where several amounts of it are tried."""
+    offload_bytes: int | None = None
+    host_peak_bytes: int | None = None
+    disk_peak_bytes: int | None = None
+    links: list[dict[str, Any]] | None = None
+    stall_ns: int | None = None
+    held_by: str | None = None
     needed_bytes: int | None = None
     proved: bool | None = None
     error: str | None = None
@@ -392,6 +427,7 @@ class Strategies(Result):
 R = TypeVar("R", bound=Result)
 
 NESTED: dict[str, type] = {
+    "links": Link,
     "static": Share,
     "peak_by_role": Share,
     "peak_by_module": Share,

@@ -65,18 +65,20 @@ pub fn read(bytes: &[u8]) -> Result<Graph, FormatError> {
     let mut builder = GraphBuilder::new(file.name.clone());
     let mut current: BTreeMap<&str, ValueId> = BTreeMap::new();
     let read_later = last_reads(&file);
+    let mut is_backward = false;
     for (at, kernel) in file.kernels.iter().enumerate() {
         let refuse = |message: String| FormatError::new(format!("kernels[{at}]"), message);
         if kernel.inputs.len().max(kernel.outputs.len()) > MAX_OPERANDS {
             return Err(refuse(format!("more than {MAX_OPERANDS} operands")));
         }
-        let phase = if kernel.op.ends_with("Forward") {
-            Phase::Forward
-        } else if kernel.op.ends_with("Backward") {
-            Phase::Backward
-        } else {
-            Phase::Update
+        let phase = match kernel.op.as_str() {
+            op if op.contains("Backward") || op == "makeLoss" => Phase::Backward,
+            op if op.contains("Apply_Grad") => Phase::Update,
+            // What loads the first input is no layer, and still before the loss.
+            op if op.ends_with("Forward") || !is_backward => Phase::Forward,
+            _ => Phase::Update,
         };
+        is_backward |= phase != Phase::Forward;
         let mut reads = Vec::with_capacity(kernel.inputs.len());
         for name in &kernel.inputs {
             let tensor = file.tensors.get(name).ok_or_else(|| refuse(unknown(name)))?;

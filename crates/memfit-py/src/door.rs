@@ -213,7 +213,7 @@ fn py_sweep(py: Python<'_>, source: Source, means: Means, budgets: Vec<String>) 
     text(solve(py, means.time_limit, |tools| {
         let (graph, goal) = (source.graph()?, means.goal()?);
         let budgets: Vec<Budget> = budgets.iter().map(|text| budget(text)).collect::<Result<_, _>>()?;
-        Ok(objects::swept(&graph, &goal, &sweep(&graph, &goal, &budgets, tools)?))
+        Ok(objects::swept(&graph, &goal, &sweep(&graph, &goal, &budgets, &[], tools)?))
     }))
 }
 

@@ -137,12 +137,8 @@ impl Clock<'_> {
                     return true;
                 };
                 // The lane is held up, and not busy.
-                let (time, busy) = if is_out {
-                    (link.out_time(size), &mut timeline.busy.out)
-                } else {
-                    (link.in_time(size), &mut timeline.busy.into)
-                };
-                *busy = *busy + time;
+                let time = if is_out { link.out_time(size) } else { link.in_time(size) };
+                timeline.busy.carry(tier.index(), is_out, time);
                 self.lanes[lane].running = Some((at, self.now.saturating_add(time.0)));
                 return true;
             }
@@ -210,8 +206,7 @@ impl Clock<'_> {
         let both = self.queues.iter_mut().flatten().zip(rates.into_iter().flatten()).enumerate();
         for (queue, (state, rate)) in both {
             let Some(transfer) = &mut state.running else { continue };
-            let busy = if queue % 2 == 0 { &mut timeline.busy.out } else { &mut timeline.busy.into };
-            *busy = *busy + Nanos(by);
+            timeline.busy.carry(queue / 2, queue % 2 == 0, Nanos(by));
             if transfer.wait > 0 {
                 transfer.wait = transfer.wait.saturating_sub(by);
                 if transfer.wait > 0 || transfer.left > 0.0 {

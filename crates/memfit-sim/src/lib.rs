@@ -45,6 +45,18 @@ pub struct Busy {
     pub out: Nanos,
     /// Time in which a link carried something back, over all links.
     pub into: Nanos,
+    /// By [`Tier::index`], the same of the link to that tier alone: out of the device, and back.
+    pub links: [[Nanos; 2]; Tier::ALL.len()],
+}
+
+impl Busy {
+    /// Counts time in which the link to the tier with this index carries something out of the device, or back.
+    pub(crate) fn carry(&mut self, tier: usize, is_out: bool, time: Nanos) {
+        let all = if is_out { &mut self.out } else { &mut self.into };
+        *all = *all + time;
+        let link = &mut self.links[tier][usize::from(!is_out)];
+        *link = *link + time;
+    }
 }
 
 /// What a replay found.

@@ -8,6 +8,7 @@
 
 mod actions;
 mod case;
+mod chain;
 mod draft;
 mod lanes;
 mod layered;
@@ -24,6 +25,7 @@ pub mod bytes;
 
 pub use actions::schedule;
 pub use case::{Case, case};
+pub use chain::{Layer, alexnet, chain, vgg19};
 pub use draft::{Act, Draft, Line};
 pub use lanes::peak_of_copies;
 pub use layered::{Layered, layered};

@@ -70,7 +70,7 @@ impl Choice {
     }
 
     /// Whether one of the schedulers moves values.
-    fn moves(&self) -> bool {
+    pub(crate) fn moves(&self) -> bool {
         self.schedulers.iter().any(|one| one.family.means.moves())
     }
 

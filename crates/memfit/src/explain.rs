@@ -9,8 +9,9 @@ use memfit_plan::liveness::Profile;
 use memfit_plan::place::{PLACERS, Problem};
 
 use crate::floor::label;
+use crate::held::{held_by, label_of};
 use crate::planner::{base_time, place_with};
-use crate::{Failure, Floor, Goal, Tools, plan};
+use crate::{Failure, Floor, Goal, Summary, Tools, plan};
 
 /// Bytes that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub struct Holder {
 }
 
 /// Something that exists today and makes the step smaller.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Remedy {
     /// Short name.
     pub name: &'static str,
@@ -51,6 +52,14 @@ pub struct Remedy {
     pub what: String,
     /// Bytes of device memory that the step takes with it.
     pub peak: Bytes,
+    /// What moving values comes to, where that is part of it.
+    pub moved: Option<Box<Summary>>,
+}
+
+impl Remedy {
+    fn new(name: &'static str, what: impl Into<String>, peak: Bytes) -> Remedy {
+        Remedy { name, what: what.into(), peak, moved: None }
+    }
 }
 
 /// Where the memory of a step goes. All of it is about the step as given: its own order, every op once, each
@@ -87,6 +96,8 @@ pub struct Explanation {
     pub top: Vec<Holder>,
     /// Persistent bytes plus the largest single-op working set.
     pub floor: Floor,
+    /// The op at the peak, if nothing is live then that could be elsewhere: moving values does not lower the peak.
+    pub held_by: Option<String>,
     /// What can be done about it; the first row is no remedy at all.
     pub remedies: Vec<Remedy>,
 }
@@ -144,6 +155,7 @@ pub fn explain(
         by_kind: shares(&holders.kinds),
         top: largest.iter().filter_map(|&buffer| holder(graph, &program, buffer)).collect(),
         floor: Floor::of(graph, align),
+        held_by: held_by(graph, &program, align).map(|op| label_of(graph, op)),
         remedies: remedies(graph, goal, &program, tools)?,
     })
 }
@@ -234,19 +246,11 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let mut limits = goal.device.limits();
     limits.banks[0].capacity = Bytes::MAX;
     let (problem, _) = Problem::of(graph, eager, &limits);
-    let mut rows = vec![Remedy {
-        name: "none",
-        what: "one buffer for each value, nothing shared".into(),
-        peak: problem.total(),
-    }];
+    let mut rows = vec![Remedy::new("none", "one buffer for each value, nothing shared", problem.total())];
     for placer in PLACERS.iter().filter(|placer| placer.replays_allocator()) {
         let info = placer.info();
         let placed = place_with(*placer, &problem, &context)?;
-        rows.push(Remedy {
-            name: info.name,
-            what: format!("{}, as given", info.summary),
-            peak: placed.reserved,
-        });
+        rows.push(Remedy::new(info.name, format!("{}, as given", info.summary), placed.reserved));
     }
     let live = |program: &Program| Profile::of(program, align).peak().0;
     let given: Vec<OpId> = graph.op_ids().collect();
@@ -257,34 +261,32 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let reordered = Program::in_order(graph, &ordered, InPlace::May);
     let everything = Goal { budget: crate::Budget::Bytes(Bytes::MAX), ..goal.clone() };
     let half = Goal { budget: crate::Budget::AboveFloor(0.5), ..goal.clone() };
+    let planned = plan(graph, &everything, tools)?.summary.peak;
     rows.extend([
-        Remedy { name: "share", what: "live bytes only, with no fragmentation".into(), peak: live(eager) },
-        Remedy {
-            name: "in-place",
-            what: "also outputs over inputs where the ops permit it".into(),
-            peak: live(&in_place),
-        },
-        Remedy {
-            name: "place",
-            what: "planned offsets for that, fragmentation included".into(),
-            peak: placed.height,
-        },
-        Remedy { name: "order", what: "live bytes in a better order".into(), peak: live(&reordered) },
-        Remedy {
-            name: "plan",
-            what: "`memfit plan`: order, in-place and offsets together, verified".into(),
-            peak: plan(graph, &everything, tools)?.summary.peak,
-        },
+        Remedy::new("share", "live bytes only, with no fragmentation", live(eager)),
+        Remedy::new("in-place", "also outputs over inputs where the ops permit it", live(&in_place)),
+        Remedy::new("place", "planned offsets for that, fragmentation included", placed.height),
+        Remedy::new("order", "live bytes in a better order", live(&reordered)),
+        Remedy::new("plan", "`memfit plan`: order, in-place and offsets together, verified", planned),
     ]);
     match plan(graph, &half, tools) {
-        Ok(planned) => {
-            let (peak, slower) = (planned.summary.peak, planned.summary.overhead() * 100.0);
-            let what =
-                format!("`memfit plan --budget floor+50%`: also ops that run again, step {slower:+.1} %");
-            rows.push(Remedy { name: "recompute", what, peak });
-        }
+        Ok(planned) => rows.push(halved(planned.summary)),
         Err(Failure::Infeasible(_) | Failure::Timeout(_)) => {} // Not every step can trade time for memory.
         Err(failure) => return Err(failure),
     }
     Ok(rows)
+}
+
+/// What a plan for half of what lies above the floor gives.
+fn halved(summary: Summary) -> Remedy {
+    let (runs, moves) = (summary.recompute > Nanos::ZERO, summary.offloaded > Bytes::ZERO);
+    let (name, how) = match (runs, moves) {
+        (_, false) => ("recompute", "ops that run again"),
+        (false, true) => ("offload", "values that wait in other memory"),
+        (true, true) => ("hybrid", "ops that run again and values that wait in other memory"),
+    };
+    let slower = summary.overhead() * 100.0;
+    let what = format!("`memfit plan --budget floor+50%`: also {how}, step {slower:+.1} %");
+    let peak = summary.peak;
+    Remedy { moved: moves.then(|| Box::new(summary)), ..Remedy::new(name, what, peak) }
 }

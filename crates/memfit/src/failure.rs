@@ -6,6 +6,8 @@ use memfit_ir::Bytes;
 use memfit_tiers::SpillError;
 use memfit_verify::Rejected;
 
+use crate::held::held;
+
 /// The op whose working set sets the floor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
@@ -42,13 +44,15 @@ pub struct Infeasible {
     pub witness: Option<Witness>,
     /// What stood in a strategy's way beside bytes.
     pub why: Option<String>,
+    /// Whether values were to be moved to other memory.
+    pub moves: bool,
 }
 
 impl Infeasible {
     /// That `budget` is too small, without a witness: `needed` is enough, and no `of` fits below `floor`.
     #[must_use]
     pub fn new(budget: Bytes, needed: Bytes, floor: Bytes, of: &'static str) -> Infeasible {
-        Infeasible { budget, needed, floor, proved: false, of, witness: None, why: None }
+        Infeasible { budget, needed, floor, proved: false, of, witness: None, why: None, moves: false }
     }
 
     /// The budget and `other`, as text that tells them apart.
@@ -69,7 +73,10 @@ impl Infeasible {
         } else {
             String::new()
         };
-        format!("`--budget {}` is enough{floor}", above(self.needed))
+        // Below the floor, who has offered other memory is told that more of it would not help.
+        let witness = self.witness.as_ref().filter(|_| self.moves && self.proved);
+        let held = witness.map_or(String::new(), |witness| format!("; {}", held(&brief(&witness.name))));
+        format!("`--budget {}` is enough{floor}{held}", above(self.needed))
     }
 }
 

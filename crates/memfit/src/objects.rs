@@ -9,7 +9,7 @@ use memfit_plan::FAMILIES;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
 
-use crate::explain::Share;
+use crate::explain::{Remedy, Share};
 use crate::failure::Infeasible;
 use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, SnapshotExplanation, Summary};
 
@@ -45,9 +45,11 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "offload_bytes": summary.offloaded.0,
         "host_peak_bytes": summary.host_peak.0,
         "disk_peak_bytes": summary.disk_peak.0,
-        "link_out_ns": summary.link.0.0,
-        "link_in_ns": summary.link.1.0,
+        "link_out_ns": summary.links.iter().map(|[out, _]| out.0).sum::<u64>(),
+        "link_in_ns": summary.links.iter().map(|[_, back]| back.0).sum::<u64>(),
+        "links": links(summary),
         "stall_ns": summary.stall.0,
+        "held_by": summary.held_by,
         "encoded_bytes": summary.encoded.0,
         "codec_ns": summary.codec.0,
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
@@ -56,6 +58,25 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "verified": true,
         "seed": goal.options.seed,
     })
+}
+
+/// How busy the link to each tier is: time that it carries something, and that over the step time.
+fn links(summary: &Summary) -> Vec<Value> {
+    let row = |(tier, name): &(Tier, &str)| {
+        let ([out, back], [out_share, back_share]) = (summary.links[tier.index()], summary.busy(*tier));
+        json!({"tier": name, "out_ns": out.0, "in_ns": back.0, "out_busy": out_share, "in_busy": back_share})
+    };
+    Tier::ALL.iter().map(row).collect()
+}
+
+/// What moving values comes to, into the row of a table.
+fn moved(row: &mut Value, summary: &Summary) {
+    row["offload_bytes"] = summary.offloaded.0.into();
+    row["host_peak_bytes"] = summary.host_peak.0.into();
+    row["disk_peak_bytes"] = summary.disk_peak.0.into();
+    row["links"] = links(summary).into();
+    row["stall_ns"] = summary.stall.0.into();
+    row["held_by"] = summary.held_by.clone().into();
 }
 
 /// The strategy that was asked and did not do its work, why, and what was used; null where it did.
@@ -122,12 +143,17 @@ pub fn explanation(graph: &Graph, found: &Explanation) -> Value {
             "module": holder.module,
             "last_read_by": holder.last_read_by,
         })).collect::<Vec<_>>(),
-        "remedies": found.remedies.iter().map(|remedy| json!({
-            "name": remedy.name,
-            "what": remedy.what,
-            "peak_bytes": remedy.peak.0,
-        })).collect::<Vec<_>>(),
+        "held_by": found.held_by,
+        "remedies": found.remedies.iter().map(remedy).collect::<Vec<_>>(),
     })
+}
+
+fn remedy(remedy: &Remedy) -> Value {
+    let mut row = json!({"name": remedy.name, "what": remedy.what, "peak_bytes": remedy.peak.0});
+    if let Some(summary) = &remedy.moved {
+        moved(&mut row, summary);
+    }
+    row
 }
 
 /// Where the memory of a device went.
@@ -248,6 +274,9 @@ pub fn swept(graph: &Graph, goal: &Goal, outcomes: &[Outcome]) -> Value {
 
 fn outcome(outcome: &Outcome) -> Value {
     let mut row = json!({"name": outcome.name, "planning_seconds": outcome.seconds});
+    if let Some(host) = outcome.host_budget {
+        row["host_budget_bytes"] = host.0.into();
+    }
     match &outcome.result {
         Ok(summary) => {
             row["status"] = "fits".into();
@@ -261,6 +290,7 @@ fn outcome(outcome: &Outcome) -> Value {
             row["base_time_ns"] = summary.base_time.0.into();
             row["overhead"] = summary.overhead().into();
             row["recompute_ns"] = summary.recompute.0.into();
+            moved(&mut row, summary);
             row["verified"] = true.into();
         }
         Err(Failure::Infeasible(why)) => {
@@ -350,6 +380,7 @@ fn infeasible(why: &Infeasible) -> Value {
         "budget_bytes": why.budget.0,
         "needed_bytes": why.needed.0,
         "floor_bytes": why.floor.0,
+        "held_by": why.witness.as_ref().filter(|_| why.moves && why.proved).map(|witness| &witness.name),
         "lower_bound_bytes": why.floor.0,
         "proved": why.proved,
         "why": why.why,

@@ -12,6 +12,7 @@ use memfit_verify::{Rejected, Verified, verify};
 
 use crate::choice::{Choice, LIVE};
 use crate::failure::Infeasible;
+use crate::held::{held_by, label_of};
 use crate::planner::{Candidate, Orders, Planner, base_time, place_with};
 use crate::{Failure, Floor, Goal};
 
@@ -82,10 +83,13 @@ pub struct Summary {
     pub host_peak: Bytes,
     /// The most bytes of copies on the disk.
     pub disk_peak: Bytes,
-    /// Time in which the links carry something out of the device, and back: the sum over links.
-    pub link: (Nanos, Nanos),
+    /// By [`Tier::index`], the time in which the link to that tier carries something out of the device, and back.
+    pub links: [[Nanos; 2]; Tier::ALL.len()],
     /// Part of the step time in which the device waits for transfers.
     pub stall: Nanos,
+    /// The op that runs at the live peak while nothing is live that could be elsewhere, if there is one: moving more lowers
+    /// that peak no further.
+    pub held_by: Option<String>,
     /// Bytes of values that wait encoded, as many as they are before, each time they are. What ops overwrite and run again on
     /// does not count.
     pub encoded: Bytes,
@@ -98,6 +102,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Part of the step time in which the link to `tier` carries something out of the device, and back: from 0 to 1.
+    #[must_use]
+    pub fn busy(&self, tier: Tier) -> [f64; 2] {
+        self.links[tier.index()].map(|busy| busy.0 as f64 / self.time.0.max(1) as f64)
+    }
+
     /// How much longer the step takes than without memfit: 0.1 for 10 % more.
     #[must_use]
     pub fn overhead(&self) -> f64 {
@@ -236,8 +246,9 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         offloaded: Bytes::ZERO,
         host_peak: Bytes::ZERO,
         disk_peak: Bytes::ZERO,
-        link: (Nanos::ZERO, Nanos::ZERO),
+        links: Default::default(),
         stall: Nanos::ZERO,
+        held_by: None,
         encoded: Bytes::ZERO,
         codec: Nanos::ZERO,
         lanes: None,
@@ -301,6 +312,7 @@ fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Ch
         proved: budget < floor.bytes,
         witness: floor.witness(graph),
         why,
+        moves: choice.moves() && goal.options.means.offload,
         ..Infeasible::new(budget, needed, floor.bytes, "plan that keeps parameters and state on the device")
     });
     let cut = !infeasible.proved && (planner.tools.stop)();
@@ -347,8 +359,9 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         offloaded: timeline.offloaded,
         host_peak: timeline.host_peak(),
         disk_peak: timeline.tier_peaks[Tier::Disk.index()],
-        link: (timeline.busy.out, timeline.busy.into),
+        links: timeline.busy.links,
         stall: Nanos(if count > 1 { 0 } else { time.0.saturating_sub(busy.0) }),
+        held_by: held_by(graph, &plan.program, goal.device.align).map(|op| label_of(graph, op)),
         encoded,
         codec,
         lanes: on_lanes,

@@ -1,6 +1,6 @@
 //! Many plans for one graph: every strategy at one budget, or one goal at many budgets.
 
-use memfit_ir::Graph;
+use memfit_ir::{Bytes, Graph};
 use memfit_plan::families::find;
 use memfit_plan::{FAMILIES, Means};
 
@@ -12,6 +12,8 @@ use crate::{Budget, Failure, Goal, Options, Summary, Tools, plan};
 pub struct Outcome {
     /// What was asked for: a strategy, or a budget.
     pub name: String,
+    /// Host memory that values might wait in, where several amounts of it are tried.
+    pub host_budget: Option<Bytes>,
     /// The plan's figures, or why there's none.
     pub result: Result<Summary, Failure>,
     /// Seconds it took either way.
@@ -34,19 +36,20 @@ pub fn compare(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Vec<Outc
     let mut families: Vec<_> =
         planned.filter(|family| goal.options.lanes <= 1 || !family.means.moves()).collect();
     families.sort_by_key(|family| family.means != Means::NONE);
-    let mut goals: Vec<(String, Goal)> = Vec::new();
+    let mut goals: Vec<Asked> = Vec::new();
     for family in families {
         let options = Options { strategies: others.clone(), means: family.means, ..goal.options.clone() };
         for info in family.infos() {
             let name = format!("{}:{}", family.name, info.name);
             let alone = Goal { options: options.clone(), ..goal.clone() }.with_strategy(&name);
-            goals.push((name, alone));
+            goals.push(Asked { name, host_budget: None, goal: alone });
         }
     }
     outcomes(graph, goals, tools)
 }
 
-/// The goal at each of `budgets`, in their order.
+/// The goal at each of `budgets`, in their order; with `hosts`, at each of them with each amount of host memory, the amounts one
+/// after the other.
 ///
 /// # Errors
 ///
@@ -55,21 +58,39 @@ pub fn sweep(
     graph: &Graph,
     goal: &Goal,
     budgets: &[Budget],
+    hosts: &[Bytes],
     tools: &Tools<'_>,
 ) -> Result<Vec<Outcome>, Failure> {
-    let goals = budgets.iter().map(|&budget| (budget.to_string(), Goal { budget, ..goal.clone() }));
-    let outcomes = outcomes(graph, goals.collect(), tools)?;
+    let mut goals = Vec::with_capacity(budgets.len() * hosts.len().max(1));
+    let each = hosts.iter().map(|&host| Some(host)).chain(hosts.is_empty().then_some(None));
+    for host_budget in each {
+        let options =
+            Options { host_budget: host_budget.or(goal.options.host_budget), ..goal.options.clone() };
+        goals.extend(budgets.iter().map(|&budget| Asked {
+            name: budget.to_string(),
+            host_budget,
+            goal: Goal { budget, options: options.clone(), ..goal.clone() },
+        }));
+    }
+    let outcomes = outcomes(graph, goals, tools)?;
     match outcomes.first().map(|outcome| &outcome.result) {
         Some(Err(failure @ Failure::Usage { .. })) => Err(failure.clone()),
         _ => Ok(outcomes),
     }
 }
 
+/// A row to come.
+struct Asked {
+    name: String,
+    host_budget: Option<Bytes>,
+    goal: Goal,
+}
+
 /// A row for each goal. Under a time limit each has its share of what is left when its turn comes.
-fn outcomes(graph: &Graph, goals: Vec<(String, Goal)>, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
+fn outcomes(graph: &Graph, goals: Vec<Asked>, tools: &Tools<'_>) -> Result<Vec<Outcome>, Failure> {
     let count = goals.len();
     let mut rows = Vec::with_capacity(count);
-    for (at, (name, goal)) in goals.into_iter().enumerate() {
+    for (at, Asked { name, host_budget, goal }) in goals.into_iter().enumerate() {
         let started = (tools.now)();
         let until = tools.until.map(|until| started + (until - started).max(0.0) / (count - at) as f64);
         let stop = || (tools.stop)() || until.is_some_and(|until| (tools.now)() > until);
@@ -81,7 +102,7 @@ fn outcomes(graph: &Graph, goals: Vec<(String, Goal)>, tools: &Tools<'_>) -> Res
         if let Err(bug @ Failure::Bug { .. }) = result {
             return Err(bug);
         }
-        rows.push(Outcome { name, result, seconds: (tools.now)() - started });
+        rows.push(Outcome { name, host_budget, result, seconds: (tools.now)() - started });
     }
     Ok(rows)
 }

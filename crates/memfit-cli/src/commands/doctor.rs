@@ -1,16 +1,54 @@
-//! `memfit doctor`: does memfit work here?
+//! `memfit doctor`: does memfit work here, and what does it take to move values?
 
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueHint};
 use memfit::ir::Bytes;
 use memfit::{Budget, Goal, Tools, check, input, objects, plan};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::links::{self, Disk, Measured};
 use crate::error::Error;
 use crate::output::{Output, table};
 
 /// A small training step with everything in it that a plan is about.
 const GRAPH: &str = include_str!("doctor.json");
 
-pub(super) fn run(output: &Output) -> Result<(), Error> {
+#[derive(Debug, ClapArgs)]
+pub(super) struct DoctorArgs {
+    /// Measure the disk that this directory is on, too: a file of 256 MiB at most, which nobody else sees
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(super) spill: Option<PathBuf>,
+}
+
+/// Whether the judge does its work.
+#[derive(Clone, Copy)]
+struct Judge {
+    accepts: bool,
+    refuses: bool,
+}
+
+pub(super) fn run(args: &DoctorArgs, output: &Output) -> Result<(), Error> {
+    let judge = judge()?;
+    let memory = links::memory();
+    let disk = args.spill.as_ref().map(|dir| {
+        let failed = |error| anyhow::anyhow!("can't measure the disk of `{}`: {error}", dir.display());
+        links::disk(dir).map_err(failed).map_err(Error::Write)
+    });
+    let disk = disk.transpose()?;
+    if output.json {
+        output.object(&object(judge, memory, disk))?;
+    } else {
+        output.print(&report(judge, memory, disk))?;
+    }
+    if judge.accepts && judge.refuses {
+        return Ok(());
+    }
+    let rejected = memfit::Rejected { violations: Vec::new() };
+    Err(memfit::Failure::Bug { pass: "doctor".into(), rejected, replay: String::new() }.into())
+}
+
+fn judge() -> Result<Judge, Error> {
     let graph = input::graph(GRAPH.as_bytes(), &input::Options::default())?;
     let goal = Goal::new(input::device("CPU")?, Budget::OfPeak(1.0));
     let planned = plan(&graph, &goal, &Tools::none())?;
@@ -21,38 +59,72 @@ pub(super) fn run(output: &Output) -> Result<(), Error> {
         place.offset = Bytes::ZERO;
     }
     let refuses = check(&memfit::formats::plan_json::write(&broken), &graph, None).is_err();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if output.json {
-        output.object(&json!({
-            "schema": objects::SCHEMA,
-            "command": "doctor",
-            "status": if accepts && refuses { "ok" } else { "broken" },
-            "version": env!("CARGO_PKG_VERSION"),
-            "cores": cores,
-            "judge_accepts_good_plan": accepts,
-            "judge_refuses_bad_plan": refuses,
-        }))?;
-    } else {
-        let tick = |ok: bool| if ok { "ok" } else { "BROKEN" }.to_owned();
-        output.print(&table(
-            &[],
-            &[1],
-            vec![
-                vec!["memfit".into(), env!("CARGO_PKG_VERSION").into()],
-                vec![
-                    "system".into(),
-                    format!("{} {}, {cores} cores", std::env::consts::OS, std::env::consts::ARCH),
-                ],
-                vec!["plans a training step".into(), tick(true)],
-                vec!["judge accepts that plan".into(), tick(accepts)],
-                vec!["judge refuses a broken one".into(), tick(refuses)],
-                vec!["capture from PyTorch".into(), "`python -m memfit.torch.export --help`".into()],
-            ],
-        ))?;
+    Ok(Judge { accepts, refuses })
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn object(judge: Judge, memory: Measured, disk: Option<Disk>) -> Value {
+    let link = |link: Measured| {
+        let [out, back] = link.rates;
+        json!({"out_bytes_per_second": out, "in_bytes_per_second": back, "latency_ns": nanos(link)})
+    };
+    json!({
+        "schema": objects::SCHEMA,
+        "command": "doctor",
+        "status": if judge.accepts && judge.refuses { "ok" } else { "broken" },
+        "version": env!("CARGO_PKG_VERSION"),
+        "cores": cores(),
+        "judge_accepts_good_plan": judge.accepts,
+        "judge_refuses_bad_plan": judge.refuses,
+        "memory_link": link(memory),
+        "disk": disk.map(|disk| json!({
+            "link": link(disk.link),
+            "written_bytes": disk.size,
+            "free_bytes": disk.free,
+        })),
+        "device_lines": lines(memory, disk),
+    })
+}
+
+fn nanos(link: Measured) -> u64 {
+    u64::try_from(link.latency.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a device file says of links like these.
+fn lines(memory: Measured, disk: Option<Disk>) -> Vec<String> {
+    let link = format!("link = {{ {} }}", memory.toml());
+    let disk = disk.map(|disk| {
+        let capacity = disk.free.unwrap_or(disk.size);
+        format!("disk = {{ capacity = \"{capacity} B\", link = {{ {} }} }}", disk.link.toml())
+    });
+    [link].into_iter().chain(disk).collect()
+}
+
+fn report(judge: Judge, memory: Measured, disk: Option<Disk>) -> String {
+    let tick = |ok: bool| if ok { "ok" } else { "BROKEN" }.to_owned();
+    let link = |link: Measured| {
+        let [out, back] = link.rates.map(|rate| rate / 1e9);
+        format!("{out:.2} GB/s out, {back:.2} GB/s in, {} ns at least", nanos(link))
+    };
+    let system = format!("{} {}, {} cores", std::env::consts::OS, std::env::consts::ARCH, cores());
+    let mut rows = vec![
+        vec!["memfit".to_owned(), env!("CARGO_PKG_VERSION").to_owned()],
+        vec!["system".into(), system],
+        vec!["plans a training step".into(), tick(true)],
+        vec!["judge accepts that plan".into(), tick(judge.accepts)],
+        vec!["judge refuses a broken one".into(), tick(judge.refuses)],
+        vec!["capture from PyTorch".into(), "`python -m memfit.torch.export --help`".into()],
+        vec!["copies in memory".into(), link(memory)],
+    ];
+    if let Some(disk) = disk {
+        let free = disk.free.map_or(String::new(), |free| format!(", {} free", Bytes(free)));
+        rows.push(vec!["disk".into(), format!("{} ({}{free})", link(disk.link), Bytes(disk.size))]);
     }
-    if accepts && refuses {
-        return Ok(());
-    }
-    let rejected = memfit::Rejected { violations: Vec::new() };
-    Err(memfit::Failure::Bug { pass: "doctor".into(), rejected, replay: String::new() }.into())
+    let mut text = table(&[], &[1], rows);
+    text += "\nfor a device file (docs/devices.md), where these are the links\n";
+    lines(memory, disk).iter().for_each(|line| text += &format!("  {line}\n"));
+    text
 }

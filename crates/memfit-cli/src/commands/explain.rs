@@ -7,7 +7,7 @@ use memfit::explain::{Remedy, Share};
 use memfit::{Budget, Bytes, Explanation, Graph, explain, input, objects};
 use owo_colors::OwoColorize as _;
 
-use super::{goal, snapshot};
+use super::{goal, moved, snapshot};
 use crate::args::{MeansArgs, dim};
 use crate::error::Error;
 use crate::files;
@@ -83,6 +83,9 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
         text +=
             &format!("peak at {} op `{}` ({}){module}\n", op.phase.name(), clean(op.name), clean(op.kind));
     }
+    if let Some(by) = &found.held_by {
+        text += &format!("{}\n", clean(&memfit::held(by)));
+    }
     for (title, shares) in [("role", &found.by_role), ("module", &found.by_module), ("op", &found.by_kind)] {
         text += &peak_by(title, shares, found.live_peak, top);
     }
@@ -101,6 +104,11 @@ fn report(graph: &Graph, found: &Explanation, top: usize) -> String {
     text += &table(&[], &[2, 3, 4], rows.collect());
     text += "\nwhat each remedy would give\n";
     text += &remedies(&found.remedies);
+    for summary in found.remedies.iter().filter_map(|remedy| remedy.moved.as_ref()) {
+        text += &format!("  {}\n", moved(summary));
+        let held = summary.held_by.as_ref().map(|by| format!("  {}\n", clean(&memfit::held(by))));
+        text += &held.unwrap_or_default();
+    }
     let step = found.floor.op.map_or("what must be there at the end", |op| graph.op(op).name);
     text += &format!(
         "\nfloor {} = persistent {} + largest working set {} (`{}`)\n",

@@ -5,6 +5,8 @@ mod completions;
 mod doctor;
 mod explain;
 mod export;
+mod links;
+mod moved;
 mod place;
 mod plan;
 mod replay;
@@ -22,6 +24,7 @@ use crate::args::{Common, MeansArgs};
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
+use moved::moved;
 
 /// Makes deep-learning training and inference fit in a memory budget, exactly and provably
 #[derive(Debug, Parser)]
@@ -60,8 +63,8 @@ enum Command {
     Export(export::ExportArgs),
     /// List what memfit can do, with sources
     Strategies,
-    /// Check that memfit works here
-    Doctor,
+    /// Check that memfit works here, and measure what moving values takes
+    Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Run(training) => run::run(training, seed, output),
         Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
-        Command::Doctor => doctor::run(output),
+        Command::Doctor(doctor) => doctor::run(doctor, output),
         Command::Completions { shell } => completions::run(*shell, output),
     }
 }

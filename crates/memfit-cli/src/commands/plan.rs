@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::plan_json;
-use memfit::{Budget, Bytes, Goal, Graph, Nanos, PlacerRow, Planned, Summary, objects, plan};
+use memfit::{Budget, Bytes, Goal, Graph, Nanos, Options, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
-use super::goal;
+use super::{goal, moved};
 use crate::args::{GraphArgs, MeansArgs};
 use crate::error::Error;
 use crate::files;
@@ -50,7 +50,8 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
     if !output.quiet {
         text += &head(&graph, &goal, &planned.summary, args.means.device.is_none());
     }
-    text += &verdict(&planned);
+    let Options { host_budget, disk_budget, .. } = goal.options;
+    text += &verdict(&planned, host_budget.is_some() || disk_budget.is_some());
     if let Some(path) = &args.output {
         text += &format!("plan written to {}\n", clean(&path.display().to_string()));
     }
@@ -102,17 +103,8 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
     table(&["", "device memory", "÷ live", "time"], &[], lines)
 }
 
-/// Where what is moved waits, and how much there is at most.
-fn away(summary: &Summary) -> String {
-    let tiers = [("in host memory", summary.host_peak), ("on disk", summary.disk_peak)];
-    let used = tiers.iter().filter(|(_, most)| *most > Bytes::ZERO);
-    let used: String = used.map(|(name, most)| format!(", {most} {name} at most")).collect();
-    let share = |busy: Nanos| busy.0 as f64 / summary.time.0.max(1) as f64 * 100.0;
-    let (out, back) = summary.link;
-    format!("{used}, links busy {:.0} % of the time out and {:.0} % back", share(out), share(back))
-}
-
-fn verdict(planned: &Planned) -> String {
+/// `asks_to_move`: there is other memory that values may wait in.
+fn verdict(planned: &Planned, asks_to_move: bool) -> String {
     let summary = &planned.summary;
     let Summary { peak, live_peak, budget, strategy, time, .. } = summary;
     // Beyond the budget is only the arena of a plan whose budget is for what is live in it.
@@ -128,7 +120,7 @@ fn verdict(planned: &Planned) -> String {
         parts.push(format!("{} of ops run again; at least {:+.1} %", summary.recompute, bound * 100.0));
     }
     if summary.offloaded > Bytes::ZERO {
-        parts.push(format!("{} moved{}, {} waited for", summary.offloaded, away(summary), summary.stall));
+        parts.push(moved(summary));
     }
     if summary.encoded > Bytes::ZERO {
         parts.push(format!("{} encoded, which takes {} with decoding", summary.encoded, summary.codec));
@@ -146,8 +138,10 @@ fn verdict(planned: &Planned) -> String {
     let instead = summary.instead.as_ref().map_or(String::new(), |instead| {
         format!("`{}` did not do its work: {}; `{}` was used\n", instead.strategy, instead.why, instead.used)
     });
+    let held = summary.held_by.as_ref().filter(|_| asks_to_move || summary.offloaded > Bytes::ZERO);
+    let held = held.map_or(String::new(), |by| format!("{}\n", clean(&memfit::held(by))));
     format!(
-        "{} {strategy} fits: {fits}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n{instead}",
+        "{} {strategy} fits: {fits}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n{held}{instead}",
         "verified:".green(),
         saved * 100.0
     )

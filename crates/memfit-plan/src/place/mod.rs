@@ -24,6 +24,7 @@ mod refcount;
 mod runtime;
 mod size_or_duration_first;
 mod skyline;
+mod smart_pool;
 pub mod spread;
 mod stack;
 
@@ -42,6 +43,7 @@ pub use problem::{Item, Lanes, Problem};
 pub use push_down::PushDown;
 pub use refcount::RefCount;
 pub use size_or_duration_first::SizeOrDurationFirst;
+pub use smart_pool::SmartPool;
 pub use stack::Stack;
 
 use memfit_ir::{Bytes, Place};
@@ -114,6 +116,7 @@ pub const PLACERS: &[&dyn Placer] = &[
     &Stack::ByConflicts,
     &LargestFirst,
     &GreedyBySize,
+    &SmartPool,
     &GreedyByBreadth,
     &SizeOrDurationFirst,
     &HillClimb::DEFAULT,

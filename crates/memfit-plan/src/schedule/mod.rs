@@ -16,6 +16,7 @@ mod layers;
 mod memo;
 mod moved;
 mod moves;
+mod moving;
 pub mod offload;
 mod random;
 pub mod recompute;
@@ -35,6 +36,9 @@ pub use task::Task;
 use memfit_ir::Bytes;
 
 use crate::{Context, Info};
+
+/// What is smaller is never moved: it is not worth a transfer.
+pub const LEAST_MOVED: Bytes = Bytes(transfers::LEAST.unsigned_abs());
 
 /// Finds ways to run a step that does not fit as it is: ops run again, values wait elsewhere or encoded.
 pub trait Scheduler: Sync {

@@ -11,7 +11,7 @@ use memfit_ir::{Bytes, Codec};
 
 use super::{
     Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits, again, climb,
-    forms, link, refine, signed,
+    forms, link, moving, refine, signed,
 };
 use crate::liveness::Profile;
 use crate::{Context, Info};
@@ -61,11 +61,14 @@ impl Scheduler for Best {
                 break;
             }
         }
+        // On small graphs moving alone is searched for more thoroughly than beside runs.
+        let alone = moving::small(task, budget, context).and_then(Result::ok);
         let Some(Improved { runs, away, moved }) = best else {
-            return Err(Infeasible::new(task, budget, lowest));
+            return alone.ok_or_else(|| Infeasible::new(task, budget, lowest));
         };
         let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
-        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
+        let front = refine(task, (&runs, &away), &choices, (moved, budget), context);
+        Ok(alone.filter(|alone| alone.time() < front.time()).unwrap_or(front))
     }
 }
 

@@ -19,7 +19,7 @@ use super::moves::Choices;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
-use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task};
+use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task, moving};
 use crate::problem::signed;
 
 /// Every strategy. This order is the order of the manual.

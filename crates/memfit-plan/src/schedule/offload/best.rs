@@ -2,13 +2,15 @@
 //!
 //! Source: ours; the scores are those of the field (`transfers/choose.rs`). We differ in that each choice is lowered to a
 //! program, with waits, and timed by the clock; the fastest is what counts, improved by local search over what is away and for
-//! how long. Guarantee: live bytes and copies within their
-//! budgets, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to
-//! what was found first. Wrong choice where ops are cheaper to run again than their results to move.
+//! how long. Guarantee: live bytes and copies within their budgets, no op runs twice. Where there is little to choose, nothing
+//! is faster (`moving/exact.rs`); on graphs of up to 32 ops a larger budget, for the device or for host memory, never gives a
+//! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Time O(gaps × (gaps + ops)) for a choice, and a run of the
+//! clock for each change. Ties go to what was found first. Wrong choice where ops are cheaper to run again than their results
+//! to move.
 
 use memfit_ir::Bytes;
 
-use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, refine, tiers};
+use super::{Front, Infeasible, Scheduler, Task, moving};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -26,11 +28,6 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let runs = RunList::plain(task);
-        let mut chooser = Chooser::of(task, &runs, budget, context)?;
-        let Some((chosen, moved)) = chooser.fastest() else { return chooser.found(None) };
-        let away = chooser.away(&chosen);
-        let choices = Choices::default().and_waits(task, &tiers(context.device), context.device);
-        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
+        moving::fastest(task, budget, context)
     }
 }

@@ -1,14 +1,19 @@
-//! In the order in which they are made, until the rest fits.
+//! What the forward pass makes, in that order, until the rest fits; fetched in the order of use, as soon as there is room.
 //!
-//! Source: Bae et al., "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks", FAST 2021, §4.2: what
-//! the forward pass makes for the backward pass goes, the first layers first, until the rest fits; it is fetched ahead of its use.
-//! We differ: copies go to the disk, and to host memory only where the device has no disk; nothing is compressed, so the second phase, which prefers what compresses well, is
-//! left out, and a choice that takes longer on the link than the forward pass is a slow step instead of none. Time O(chosen ×
-//! (gaps + runs)). Ties go to the larger value. Wrong choice where the first values are cheap to keep.
+//! Source: Bae et al., "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks", FAST 2021, §4.2, as the
+//! artifact of "G10" (Zhang et al., MICRO 2023) simulates it. Of all that forward uses and backward uses again, the first to be
+//! used go, until the rest is less than what the storages that last and the largest op leave of memory. Each is copied after its
+//! last forward use; the backward pass begins when all copies are made. From then on, after each op, what is needed next is
+//! fetched as long as memory has room for it beside the largest op. We differ: copies go to host memory where the device has no
+//! disk; nothing is compressed, so the second phase, which prefers what compresses well, is left out, and a choice that takes
+//! longer on the link than the forward pass is a slow step instead of none. Time O(maps × log maps + runs × maps). Ties go to the
+//! larger value. Wrong choice where the first values are cheap to keep.
 
-use memfit_ir::Bytes;
+use std::cmp::Reverse;
 
-use super::{Chooser, Front, Gap, Infeasible, Pressure, RunList, Scheduler, Task, turn};
+use memfit_ir::{Bytes, ValueId};
+
+use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, Window, leave_in_time, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -28,9 +33,82 @@ impl Scheduler for FlashNeuron {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
-        let turn = turn(task);
-        let order = |_: usize, gap: &Gap, _: &Pressure| gap.crosses(turn).then_some(-(gap.from as f64));
-        let moved = chooser.greedy(order).and_then(|chosen| chooser.run_on_disk(&chosen));
+        let (step, turn, limit) = (chooser.step(), turn(task), chooser.limit());
+        let largest = largest(task);
+        let mut windows = chosen(task, &chooser, limit - task.constant - largest);
+        chooser.on_disk(&mut windows);
+        windows.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
+        let mut live = leave_in_time(step, &mut windows, limit);
+        for window in &mut windows {
+            // The backward pass waits for what is still being copied.
+            let gone = window.gone.min(turn.max(window.gap.from + 1) - 1);
+            live[gone + 1..=window.gone].iter_mut().for_each(|live| *live -= window.gap.flight);
+            window.gone = gone;
+        }
+        fetch(task, &mut windows, &mut live, (turn, limit, largest));
+        let moved = chooser.run_as(&windows);
         chooser.found(moved)
+    }
+}
+
+/// Bytes of all operands and of the scratch memory of the op that has most, without what is always there.
+fn largest(task: &Task<'_>) -> i64 {
+    let operands = |node: usize| {
+        let mut values: Vec<ValueId> =
+            task.reads.row(node).iter().chain(task.writes.row(node)).copied().collect();
+        values.sort_unstable();
+        values.dedup();
+        task.workspace[node] + values.iter().map(|value| task.size[value.index()]).sum::<i64>()
+    };
+    (0..task.nodes()).map(operands).max().unwrap_or(0)
+}
+
+/// Of the values that forward and backward use those that are used first, until the others take less than `room`.
+fn chosen(task: &Task<'_>, chooser: &Chooser<'_>, room: i64) -> Vec<Window> {
+    let (step, turn) = (chooser.step(), turn(task));
+    let mut maps: Vec<_> = step.gaps.iter().filter(|gap| gap.crosses(turn)).copied().collect();
+    let first = |value: ValueId| {
+        let reader = task.readers.row(value.index()).first().copied();
+        task.producer[value.index()].or(reader)
+    };
+    maps.sort_by_key(|gap| (first(gap.value), Reverse(gap.size), gap.value));
+    let mut rest: i64 = maps.iter().map(|gap| gap.size).sum();
+    let goes = maps.into_iter().take_while(|gap| {
+        let goes = rest >= room;
+        rest -= gap.size;
+        goes
+    });
+    goes.map(Window::whole).collect()
+}
+
+/// Has `windows` come back in the order of use, each before the first run after `turn` at which there is room for it beside
+/// the `largest` op, and for all that is live until it is used.
+fn fetch(
+    task: &Task<'_>,
+    windows: &mut [Window],
+    live: &mut [i64],
+    (turn, limit, largest): (usize, i64, i64),
+) {
+    let mut order: Vec<usize> = (0..windows.len()).collect();
+    order.sort_by_key(|&at| (windows[at].gap.to, at));
+    let mut next = order.into_iter().peekable();
+    for run in turn + 1..live.len() {
+        let made: i64 = task.writes.row(run).iter().map(|value| task.size[value.index()]).sum();
+        // Before the run, what it makes is not there.
+        let mut rest = limit - (live[run] - made - task.workspace[run]) - largest;
+        while let Some(&at) = next.peek() {
+            let window = &mut windows[at];
+            let until = window.gap.to.min(live.len());
+            if until > run {
+                let fits = live[run..until].iter().all(|live| live + window.gap.flight <= limit);
+                if window.gap.size >= rest || !fits || window.gone + 2 > run {
+                    break;
+                }
+                rest -= window.gap.size;
+                live[run..until].iter_mut().for_each(|live| *live += window.gap.flight);
+                window.back = run;
+            }
+            next.next();
+        }
     }
 }

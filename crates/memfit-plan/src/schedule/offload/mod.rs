@@ -11,6 +11,7 @@ mod flashneuron;
 mod g10;
 mod lru;
 mod sentinel;
+mod superneurons;
 mod vdnn;
 
 pub use autoswap::AutoSwap;
@@ -20,16 +21,16 @@ pub use flashneuron::FlashNeuron;
 pub use g10::G10;
 pub use lru::Lru;
 pub use sentinel::Sentinel;
+pub use superneurons::SuperNeurons;
 pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
-use super::layers::turn;
-use super::moves::Choices;
-use super::refine::{refine, tiers};
+use super::layers::{Layer, turn};
 use super::transfers::{
-    Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
+    Chooser, Gap, Gaps, Pressure, Window, leave_in_time, leave_when_copied, on_demand, return_one_ahead,
+    standardise,
 };
-use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random};
+use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, moving, random};
 
 /// Every strategy. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[
@@ -44,6 +45,7 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &AutoSwap::WDOA,
     &AutoSwap::SWDOA,
     &AutoSwap::BO,
+    &SuperNeurons,
     &Sentinel,
     &FlashNeuron,
     &G10,

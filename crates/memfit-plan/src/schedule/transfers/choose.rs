@@ -383,20 +383,16 @@ impl<'a> Chooser<'a> {
         self.step.gaps.iter().any(|gap| gap.form.tier().is_some())
     }
 
-    /// As [`Chooser::run`], with all copies on the disk, if there is one.
-    pub(in crate::schedule) fn run_on_disk(&mut self, chosen: &[usize]) -> Option<Moved> {
-        let Some(disk) = self.context.device.disk else { return self.run(chosen) };
-        let mut windows = self.whole(chosen);
-        windows.iter_mut().for_each(|window| window.move_to_disk(disk.link));
-        narrow(&self.step, &mut windows, self.limit());
-        self.timed(&windows)
+    /// Has the copies of all of `windows` wait on the disk, if there is one.
+    pub(in crate::schedule) fn on_disk(&self, windows: &mut [Window]) {
+        if let Some(disk) = self.context.device.disk {
+            windows.iter_mut().for_each(|window| window.move_to_disk(disk.link));
+        }
     }
 
-    /// The values of `chosen` away for all of their gaps, in the order in which those begin.
-    fn whole(&self, chosen: &[usize]) -> Vec<Window> {
-        let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
-        whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
-        whole
+    /// As [`Chooser::run_at`], with each copy in the tier that its window says.
+    pub(in crate::schedule) fn run_as(&mut self, windows: &[Window]) -> Option<Moved> {
+        self.timed(windows)
     }
 
     fn fastest_of(&mut self, ways: Vec<Vec<Window>>) -> Option<Moved> {

@@ -11,7 +11,9 @@ pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
-pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one_ahead};
+pub(super) use windows::{
+    Leave, Window, leave_in_time, leave_when_copied, live_of, on_demand, return_one_ahead,
+};
 
 use super::editor::Away;
 use super::ids::NodeId;

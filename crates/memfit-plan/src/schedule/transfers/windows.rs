@@ -80,6 +80,15 @@ pub(in crate::schedule) fn leave_when_copied(step: &Gaps, windows: &mut [Window]
     leave_late(step, windows, &mut live, i64::MAX);
 }
 
+/// Keeps the value of each of `windows`, in the order in which they begin, until its copy is there, as long as live bytes stay
+/// within `budget`. What is live then, by run.
+pub(in crate::schedule) fn leave_in_time(step: &Gaps, windows: &mut [Window], budget: i64) -> Vec<i64> {
+    let gaps: Vec<Gap> = windows.iter().map(|window| window.gap).collect();
+    let mut live = without(step, &gaps);
+    leave_late(step, windows, &mut live, budget);
+    live
+}
+
 /// Fetches each value that is used after `turn`, where forward turns to backward, while what is fetched before it is used.
 pub(in crate::schedule) fn return_one_ahead(windows: &mut [Window], turn: usize) {
     windows.sort_by_key(|window| window.gap.to);
@@ -118,6 +127,25 @@ pub(in crate::schedule) fn on_demand<K: Ord>(
         }
     }
     Some(windows)
+}
+
+/// `live` bytes by run, less those of `leaves` while they are away, and those of `gaps` for as long as they are not used.
+pub(in crate::schedule) fn live_of(
+    live: &[i64],
+    leaves: &[Leave],
+    gaps: &[Gap],
+    size: impl Fn(&Leave) -> i64,
+) -> Vec<i64> {
+    let mut live = live.to_vec();
+    let runs = live.len();
+    for leave in leaves {
+        let away = leave.gone + 1..leave.back.min(runs);
+        live[away].iter_mut().for_each(|live| *live -= size(leave));
+    }
+    for gap in gaps {
+        live[gap.away(runs)].iter_mut().for_each(|live| *live -= gap.size);
+    }
+    live
 }
 
 /// Live bytes by run with the values of `chosen` away for as long as they are not used.

@@ -1,5 +1,9 @@
 //! The best there is, by trying everything.
 
+mod moves;
+
+pub use moves::fastest_moves;
+
 /// The least height at which `items`, each `(from, until, size)` with a half-open lifetime, fit into one bank
 /// when every offset is a multiple of `align`.
 ///

@@ -1,0 +1,146 @@
+//! How fast memory and disk are, measured: what a device file says of its links.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a link does, as a device file has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured {
+    /// Bytes per second, out of the device and back.
+    pub(super) rates: [f64; 2],
+    /// What the least transfer takes.
+    pub(super) latency: Duration,
+}
+
+/// A disk and what is free on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Disk {
+    pub(super) link: Measured,
+    /// Bytes that were written and read.
+    pub(super) size: u64,
+    /// Bytes that are free; unknown where the system does not say.
+    pub(super) free: Option<u64>,
+}
+
+/// Bytes of a copy in memory: more than caches hold.
+const COPY: usize = 128 << 20;
+
+/// The most that is written to a disk, and the least that is worth measuring.
+const MOST: u64 = 256 << 20;
+const LEAST: u64 = 16 << 20;
+
+/// Bytes written or read at a time.
+const BLOCK: usize = 4 << 20;
+
+/// Bytes of the least transfer.
+const SMALL: usize = 4 << 10;
+
+/// Times that a figure is taken; the best of copies, the middle one of latencies.
+const ROUNDS: usize = 5;
+
+/// Copies from memory to memory, as hosts without an accelerator make them.
+pub(super) fn memory() -> Measured {
+    let mut here = vec![1u8; COPY];
+    let mut there = vec![2u8; COPY];
+    let mut best = [f64::INFINITY; 2];
+    for _ in 0..ROUNDS {
+        let started = Instant::now();
+        there.copy_from_slice(std::hint::black_box(&here));
+        best[0] = best[0].min(started.elapsed().as_secs_f64());
+        let started = Instant::now();
+        here.copy_from_slice(std::hint::black_box(&there));
+        best[1] = best[1].min(started.elapsed().as_secs_f64());
+    }
+    let small = |at: usize| {
+        let from = (at * COPY / (ROUNDS + 1)).next_multiple_of(SMALL);
+        let started = Instant::now();
+        there[from..from + SMALL].copy_from_slice(std::hint::black_box(&here[from..from + SMALL]));
+        Ok(started.elapsed())
+    };
+    let latency = middle(small).unwrap_or_default();
+    Measured { rates: best.map(|seconds| COPY as f64 / seconds.max(1e-9)), latency }
+}
+
+/// Writes a file in `dir`, which is gone from there before its first byte is written, and reads it back from the disk.
+///
+/// # Errors
+///
+/// What the system says; also where less than a few MB is free.
+pub(super) fn disk(dir: &Path) -> io::Result<Disk> {
+    let free = free(dir)?;
+    // At most a quarter of what is free: others write, too.
+    let size = free.map_or(MOST, |free| (free / 4).min(MOST)) / BLOCK as u64 * BLOCK as u64;
+    if size < LEAST {
+        let why = format!("{} B are free there, which is too little to measure", free.unwrap_or(0));
+        return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+    }
+    let path = dir.join(format!(".memfit-doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    // No zeros: some file systems keep none.
+    let mut block: Vec<u8> = (0..BLOCK).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect();
+    let blocks = size / BLOCK as u64;
+    let started = Instant::now();
+    for _ in 0..blocks {
+        file.write_all(&block)?;
+    }
+    file.sync_data()?;
+    let written = started.elapsed();
+    forget(&file);
+    file.seek(SeekFrom::Start(0))?;
+    let started = Instant::now();
+    for _ in 0..blocks {
+        file.read_exact(&mut block)?;
+    }
+    let read = started.elapsed();
+    forget(&file);
+    let latency = middle(|at| {
+        file.seek(SeekFrom::Start(at as u64 * size / (ROUNDS as u64 + 1)))?;
+        let started = Instant::now();
+        file.read_exact(&mut block[..SMALL])?;
+        Ok(started.elapsed())
+    })?;
+    let rates = [written, read].map(|time| size as f64 / time.as_secs_f64().max(1e-9));
+    Ok(Disk { link: Measured { rates, latency }, size, free })
+}
+
+/// The middle one of the times that `measure` takes, each elsewhere.
+fn middle(mut measure: impl FnMut(usize) -> io::Result<Duration>) -> io::Result<Duration> {
+    let mut times = (0..ROUNDS).map(&mut measure).collect::<io::Result<Vec<Duration>>>()?;
+    times.sort_unstable();
+    Ok(times[ROUNDS / 2])
+}
+
+/// Bytes that a user may still write in `dir`.
+#[cfg(unix)]
+fn free(dir: &Path) -> io::Result<Option<u64>> {
+    let found = rustix::fs::statvfs(dir)?;
+    Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
+}
+
+#[cfg(not(unix))]
+fn free(_: &Path) -> io::Result<Option<u64>> {
+    Ok(None)
+}
+
+/// Has the system keep nothing of `file` in memory, so that it is read from the disk. Where it can't, reading is measured too
+/// fast.
+#[cfg(target_os = "linux")]
+fn forget(file: &File) {
+    // Advice that is refused costs a figure, no byte.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget(_: &File) {}
+
+impl Measured {
+    /// The inside of a link's table in a device file.
+    pub(super) fn toml(&self) -> String {
+        let [out, back] = self.rates.map(|rate| rate / 1e9);
+        let latency = self.latency.as_nanos().max(1);
+        format!("out = \"{out:.3}GB/s\", in = \"{back:.3}GB/s\", latency = \"{latency}ns\"")
+    }
+}
