@@ -140,7 +140,12 @@ fn reaches(file: &str, text: &str) -> Vec<String> {
     let doors = ["std::fs", "std::net", "std::process::Command", "std::os"];
     let code = without_tests(text).lines().enumerate().filter(|(_, line)| is_code(line));
     code.filter(|(_, line)| doors.iter().any(|door| line.contains(door)))
-        .map(|(at, _)| format!("{file}:{}: only the command line and `memfit-tiers` open files, or start programs", at + 1))
+        .map(|(at, _)| {
+            format!(
+                "{file}:{}: only the command line and `memfit-tiers` open files, or start programs",
+                at + 1
+            )
+        })
         .collect()
 }
 

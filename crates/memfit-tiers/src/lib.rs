@@ -7,6 +7,7 @@
 //!
 //! Besides faces, only this crate touches files and starts threads.
 
+pub mod links;
 mod pool;
 mod queue;
 pub mod rates;

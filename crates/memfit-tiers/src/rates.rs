@@ -1,6 +1,5 @@
-//! How fast copying and codecs are here: measured once in a process, by the caller's clock.
+//! How fast copying and codecs are here: what an engine's settings have.
 
-use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use memfit_codec::zvc;
 use memfit_ir::{Bytes, Codec, Link, Nanos, Store};
 
+use crate::links::{self, Measured};
 use crate::spill::SpillError;
 
 /// Bytes that are copied to see how fast that is.
@@ -58,14 +58,11 @@ fn fastest<T>(clock: &dyn Fn() -> Duration, mut run: impl FnMut() -> T) -> f64 {
 
 /// Host memory for copies, of `capacity` bytes, and the way there: what copying a few MiB takes, or `rate` bytes per second at most.
 #[must_use]
-pub fn host_memory(capacity: Bytes, rate: Option<f64>, clock: &dyn Fn() -> Duration) -> Store {
-    static MEASURED: OnceLock<f64> = OnceLock::new();
-    let measured = *MEASURED.get_or_init(|| {
-        let from = vec![1u8; TRIAL];
-        fastest(clock, || from.clone())
-    });
-    let bandwidth = rate.unwrap_or(f64::INFINITY).min(measured);
-    Store { capacity, link: link(bandwidth, bandwidth) }
+pub fn host_memory(capacity: Bytes, rate: Option<f64>) -> Store {
+    static MEASURED: OnceLock<Measured> = OnceLock::new();
+    let Measured { rates, latency } = *MEASURED.get_or_init(|| links::memory(TRIAL));
+    let most = rate.unwrap_or(f64::INFINITY);
+    Store { capacity, link: link(rates.map(|rate| rate.min(most)), latency) }
 }
 
 /// A disk for copies, of `capacity` bytes in `directory`, and the way there: what writing a few MiB takes until they are on the
@@ -74,45 +71,19 @@ pub fn host_memory(capacity: Bytes, rate: Option<f64>, clock: &dyn Fn() -> Durat
 /// # Errors
 ///
 /// If no file can be written there.
-pub fn disk(capacity: Bytes, directory: &Path, clock: &dyn Fn() -> Duration) -> Result<Store, SpillError> {
-    let rates = rates_of_disk(directory, TRIAL, clock);
-    let (out, back) = rates.map_err(|source| SpillError { directory: directory.to_owned(), source })?;
-    Ok(Store { capacity, link: link(out, back) })
-}
-
-/// Bytes per second that are written to a file in `directory`, and read from it, of `size` bytes at a time.
-///
-/// # Errors
-///
-/// If no file can be written there.
-pub fn rates_of_disk(
-    directory: &Path,
-    size: usize,
-    clock: &dyn Fn() -> Duration,
-) -> std::io::Result<(f64, f64)> {
-    let mut file = tempfile::tempfile_in(directory)?;
-    let mut bytes = vec![1u8; size];
-    let started = clock();
-    file.write_all(&bytes)?;
-    file.sync_data()?;
-    let written = clock().saturating_sub(started);
-    // Where that is not known, what is read may be in memory still.
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    file.rewind()?;
-    let started = clock();
-    file.read_exact(&mut bytes)?;
-    let read = clock().saturating_sub(started);
-    let rate = |taken: Duration| size as f64 / taken.max(Duration::from_nanos(1)).as_secs_f64();
-    Ok((rate(written), rate(read)))
+pub fn disk(capacity: Bytes, directory: &Path) -> Result<Store, SpillError> {
+    let measured = links::disk(directory, 0..=TRIAL as u64);
+    let measured = measured.map_err(|source| SpillError { directory: directory.to_owned(), source })?;
+    Ok(Store { capacity, link: link(measured.link.rates, measured.link.latency) })
 }
 
 /// Whoever copies is another thread; where there is one processor alone, ops wait for it all the same.
-fn link(out: f64, back: f64) -> Link {
+fn link([out, back]: [f64; 2], latency: Duration) -> Link {
     Link {
         out_bandwidth: out,
         in_bandwidth: back,
         duplex_cap: f64::INFINITY,
-        latency: Nanos::from_secs_f64(LATENCY),
+        latency: Nanos::from_secs_f64(LATENCY).max(latency.into()),
         asynchronous: std::thread::available_parallelism().is_ok_and(|threads| threads.get() > 1),
     }
 }

@@ -9,7 +9,7 @@ use memfit_tiers::{Room, rates};
 use crate::Failure;
 
 /// Settings of an engine whose framework chooses addresses, so that bytes are counted: within `budget`, with `room` for copies,
-/// and the codecs called `lossless`. What all of them are like here is measured by `clock`.
+/// and the codecs called `lossless`. What all of them are like here is measured, codecs by `clock`.
 ///
 /// # Errors
 ///
@@ -30,8 +30,8 @@ pub fn host_settings<N: AsRef<str>>(
         ));
     }
     let is_asked = |row: &(Codec, f64, f64)| lossless.iter().any(|name| is_called(row.0, name));
-    let host = room.host.map(|capacity| rates::host_memory(capacity, room.link, clock));
-    let disk = room.disk.as_ref().map(|disk| rates::disk(disk.capacity, &disk.directory, clock));
+    let host = room.host.map(|capacity| rates::host_memory(capacity, room.link));
+    let disk = room.disk.as_ref().map(|disk| rates::disk(disk.capacity, &disk.directory));
     Ok(Settings {
         align: Bytes(1),
         allocator: "ideal".to_owned(),

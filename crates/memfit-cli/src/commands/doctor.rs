@@ -4,15 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::ir::Bytes;
+use memfit::tiers::links::{self, Measured, MeasuredDisk};
 use memfit::{Budget, Goal, Tools, check, input, objects, plan};
 use serde_json::{Value, json};
 
-use super::links::{self, Disk, Measured};
 use crate::error::Error;
 use crate::output::{Output, table};
 
 /// A small training step with everything in it that a plan is about.
 const GRAPH: &str = include_str!("doctor.json");
+
+/// Bytes of a copy in memory: more than caches hold.
+const COPY: usize = 128 << 20;
+
+/// The least that is worth writing to a disk to measure it, and the most.
+const LEAST: u64 = 16 << 20;
+const MOST: u64 = 256 << 20;
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct DoctorArgs {
@@ -30,10 +37,10 @@ struct Judge {
 
 pub(super) fn run(args: &DoctorArgs, output: &Output) -> Result<(), Error> {
     let judge = judge()?;
-    let memory = links::memory();
+    let memory = links::memory(COPY);
     let disk = args.spill.as_ref().map(|dir| {
         let failed = |error| anyhow::anyhow!("can't measure the disk of `{}`: {error}", dir.display());
-        links::disk(dir).map_err(failed).map_err(Error::Write)
+        links::disk(dir, LEAST..=MOST).map_err(failed).map_err(Error::Write)
     });
     let disk = disk.transpose()?;
     if output.json {
@@ -66,7 +73,7 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn object(judge: Judge, memory: Measured, disk: Option<Disk>) -> Value {
+fn object(judge: Judge, memory: Measured, disk: Option<MeasuredDisk>) -> Value {
     let link = |link: Measured| {
         let [out, back] = link.rates;
         json!({"out_bytes_per_second": out, "in_bytes_per_second": back, "latency_ns": nanos(link)})
@@ -94,7 +101,7 @@ fn nanos(link: Measured) -> u64 {
 }
 
 /// What a device file says of links like these.
-fn lines(memory: Measured, disk: Option<Disk>) -> Vec<String> {
+fn lines(memory: Measured, disk: Option<MeasuredDisk>) -> Vec<String> {
     let link = format!("link = {{ {} }}", memory.toml());
     let disk = disk.map(|disk| {
         let capacity = disk.free.unwrap_or(disk.size);
@@ -103,7 +110,7 @@ fn lines(memory: Measured, disk: Option<Disk>) -> Vec<String> {
     [link].into_iter().chain(disk).collect()
 }
 
-fn report(judge: Judge, memory: Measured, disk: Option<Disk>) -> String {
+fn report(judge: Judge, memory: Measured, disk: Option<MeasuredDisk>) -> String {
     let tick = |ok: bool| if ok { "ok" } else { "BROKEN" }.to_owned();
     let link = |link: Measured| {
         let [out, back] = link.rates.map(|rate| rate / 1e9);

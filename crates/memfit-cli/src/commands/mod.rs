@@ -5,7 +5,6 @@ mod completions;
 mod doctor;
 mod explain;
 mod export;
-mod links;
 mod moved;
 mod place;
 mod plan;

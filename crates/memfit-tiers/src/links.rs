@@ -1,35 +1,30 @@
-//! How fast memory and disk are, measured: what a device file says of its links.
+//! How fast memory and disk are, measured: what a host's planner counts with, and a device file says of its links.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What a link does, as a device file has it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Measured {
+pub struct Measured {
     /// Bytes per second, out of the device and back.
-    pub(super) rates: [f64; 2],
+    pub rates: [f64; 2],
     /// What the least transfer takes.
-    pub(super) latency: Duration,
+    pub latency: Duration,
 }
 
 /// A disk and what is free on it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Disk {
-    pub(super) link: Measured,
+pub struct MeasuredDisk {
+    /// The way there and back.
+    pub link: Measured,
     /// Bytes that were written and read.
-    pub(super) size: u64,
+    pub size: u64,
     /// Bytes that are free; unknown where the system does not say.
-    pub(super) free: Option<u64>,
+    pub free: Option<u64>,
 }
-
-/// Bytes of a copy in memory: more than caches hold.
-const COPY: usize = 128 << 20;
-
-/// The most that is written to a disk, and the least that is worth measuring.
-const MOST: u64 = 256 << 20;
-const LEAST: u64 = 16 << 20;
 
 /// Bytes written or read at a time.
 const BLOCK: usize = 4 << 20;
@@ -40,10 +35,12 @@ const SMALL: usize = 4 << 10;
 /// Times that a figure is taken; the best of copies, the middle one of latencies.
 const ROUNDS: usize = 5;
 
-/// Copies from memory to memory, as hosts without an accelerator make them.
-pub(super) fn memory() -> Measured {
-    let mut here = vec![1u8; COPY];
-    let mut there = vec![2u8; COPY];
+/// Copies of `size` bytes, 4 KiB at least, from memory to memory, as hosts without an accelerator make them.
+#[must_use]
+pub fn memory(size: usize) -> Measured {
+    let size = size.max(SMALL * (ROUNDS + 2));
+    let mut here = vec![1u8; size];
+    let mut there = vec![2u8; size];
     let mut best = [f64::INFINITY; 2];
     for _ in 0..ROUNDS {
         let started = Instant::now();
@@ -54,31 +51,30 @@ pub(super) fn memory() -> Measured {
         best[1] = best[1].min(started.elapsed().as_secs_f64());
     }
     let small = |at: usize| {
-        let from = (at * COPY / (ROUNDS + 1)).next_multiple_of(SMALL);
+        let from = (at * size / (ROUNDS + 1)).next_multiple_of(SMALL);
         let started = Instant::now();
         there[from..from + SMALL].copy_from_slice(std::hint::black_box(&here[from..from + SMALL]));
         Ok(started.elapsed())
     };
     let latency = middle(small).unwrap_or_default();
-    Measured { rates: best.map(|seconds| COPY as f64 / seconds.max(1e-9)), latency }
+    Measured { rates: best.map(|seconds| size as f64 / seconds.max(1e-9)), latency }
 }
 
-/// Writes a file in `dir`, which is gone from there before its first byte is written, and reads it back from the disk.
+/// Writes a file without a name in `dir`, of so many bytes, and reads it back from the disk.
 ///
 /// # Errors
 ///
-/// What the system says; also where less than a few MB is free.
-pub(super) fn disk(dir: &Path) -> io::Result<Disk> {
+/// What the system says; also where four times the least of `sizes` is not free.
+pub fn disk(dir: &Path, sizes: RangeInclusive<u64>) -> io::Result<MeasuredDisk> {
     let free = free(dir)?;
     // At most a quarter of what is free: others write, too.
-    let size = free.map_or(MOST, |free| (free / 4).min(MOST)) / BLOCK as u64 * BLOCK as u64;
-    if size < LEAST {
+    let (least, most) = (*sizes.start(), *sizes.end());
+    let size = free.map_or(most, |free| (free / 4).min(most)) / BLOCK as u64 * BLOCK as u64;
+    if size < least {
         let why = format!("{} B are free there, which is too little to measure", free.unwrap_or(0));
         return Err(io::Error::new(io::ErrorKind::StorageFull, why));
     }
-    let path = dir.join(format!(".memfit-doctor-{}", std::process::id()));
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
+    let mut file = tempfile::tempfile_in(dir)?;
     // No zeros: some file systems keep none.
     let mut block: Vec<u8> = (0..BLOCK).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect();
     let blocks = size / BLOCK as u64;
@@ -103,7 +99,7 @@ pub(super) fn disk(dir: &Path) -> io::Result<Disk> {
         Ok(started.elapsed())
     })?;
     let rates = [written, read].map(|time| size as f64 / time.as_secs_f64().max(1e-9));
-    Ok(Disk { link: Measured { rates, latency }, size, free })
+    Ok(MeasuredDisk { link: Measured { rates, latency }, size, free })
 }
 
 /// The middle one of the times that `measure` takes, each elsewhere.
@@ -138,7 +134,8 @@ fn forget(_: &File) {}
 
 impl Measured {
     /// The inside of a link's table in a device file.
-    pub(super) fn toml(&self) -> String {
+    #[must_use]
+    pub fn toml(&self) -> String {
         let [out, back] = self.rates.map(|rate| rate / 1e9);
         let latency = self.latency.as_nanos().max(1);
         format!("out = \"{out:.3}GB/s\", in = \"{back:.3}GB/s\", latency = \"{latency}ns\"")
