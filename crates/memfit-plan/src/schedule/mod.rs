@@ -22,6 +22,7 @@ pub mod recompute;
 mod refine;
 mod run_list;
 mod search;
+mod solver;
 mod task;
 mod transfers;
 

@@ -190,6 +190,7 @@ impl Editor<'_, '_> {
                 gone: at(trip.gone),
                 back: at(trip.back),
                 used: at(trip.used),
+                kept: false,
             })
         });
         let mut leaves: Vec<Leave> = leaves.collect();

@@ -5,15 +5,18 @@
 //! waited for, is for the clock to say.
 
 mod autoswap;
+mod autotm;
 mod best;
 mod dymem;
 mod flashneuron;
+mod flow;
 mod g10;
 mod lru;
 mod sentinel;
 mod vdnn;
 
 pub use autoswap::AutoSwap;
+pub use autotm::AutoTm;
 pub use best::Best;
 pub use dymem::Dymem;
 pub use flashneuron::FlashNeuron;
@@ -29,7 +32,7 @@ use super::refine::{refine, tiers};
 use super::transfers::{
     Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
 };
-use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random};
+use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random, solver};
 
 /// Every strategy. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[
@@ -47,5 +50,8 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &Sentinel,
     &FlashNeuron,
     &G10,
+    &AutoTm::STATIC,
+    &AutoTm::SYNC,
+    &AutoTm::ASYNC,
     &Best,
 ];

@@ -20,12 +20,14 @@ pub(in crate::schedule) struct Window {
     pub(in crate::schedule) gone: usize,
     /// The run before which it is fetched, more than one beyond `gone`, and `gap.to` at most.
     pub(in crate::schedule) back: usize,
+    /// Whether the copy that an earlier window has made is still there, so that nothing is stored.
+    pub(in crate::schedule) kept: bool,
 }
 
 impl Window {
     /// From right after the use before `gap` until right before the one after it.
     pub(in crate::schedule) fn whole(gap: Gap) -> Window {
-        Window { gap, form: gap.form, store: gap.from + 1, gone: gap.from, back: gap.to }
+        Window { gap, form: gap.form, store: gap.from + 1, gone: gap.from, back: gap.to, kept: false }
     }
 
     /// Its copy waits on a disk behind `link`.
@@ -65,12 +67,23 @@ pub(in crate::schedule) struct Leave {
     pub(in crate::schedule) back: usize,
     /// The run that uses it next.
     pub(in crate::schedule) used: usize,
+    /// As [`Window`] has it.
+    pub(in crate::schedule) kept: bool,
 }
 
 impl From<&Window> for Leave {
     fn from(window: &Window) -> Leave {
-        let Window { gap, form, store, gone, back } = *window;
-        Leave { value: gap.value, form, store, gone, back, used: gap.to }
+        let Window { gap, form, store, gone, back, kept } = *window;
+        Leave { value: gap.value, form, store, gone, back, used: gap.to, kept }
+    }
+}
+
+/// Has what is kept in a copy wait where that copy is.
+pub(super) fn follow_copies(windows: &mut [Window]) {
+    let made = windows.iter().filter(|window| !window.kept);
+    let forms: BTreeMap<ValueId, Form> = made.map(|window| (window.gap.value, window.form)).collect();
+    for window in windows.iter_mut().filter(|window| window.kept) {
+        window.form = forms.get(&window.gap.value).copied().unwrap_or(window.form);
     }
 }
 
@@ -217,7 +230,9 @@ fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
     let mut releases = stores.clone();
     let mut loads = stores.clone();
     for (at, leave) in leaves.iter().enumerate() {
-        stores[leave.store].push(at);
+        if !leave.kept {
+            stores[leave.store].push(at);
+        }
         // A stay ends with its last use, which the store is, if it is not before the run that is.
         if leave.gone >= leave.store {
             releases[leave.gone + 1].push(at);
