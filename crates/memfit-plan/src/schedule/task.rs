@@ -138,6 +138,19 @@ impl<'g> Task<'g> {
         self
     }
 
+    /// The same task with first runs in `order`, which dependencies allow, as it is.
+    pub(super) fn reordered(&self, order: &[OpId], context: &Context<'_>) -> Task<'g> {
+        let problem = Problem::of(self.graph, context.device.align, self.in_place);
+        let how = (true, !self.issued);
+        let task = Task::build(self.graph, (problem, order.to_vec()), self.in_place, how, context);
+        task.holding(self.held.clone())
+    }
+
+    /// Whether a host issues the ops, in an order that is its own.
+    pub(super) fn is_issued(&self) -> bool {
+        self.issued
+    }
+
     /// `problem` seen through `order`. Whether the host replays generators, and whether snapshots may be taken.
     fn build(
         graph: &'g Graph,

@@ -7,12 +7,14 @@
 mod autoswap;
 mod autotm;
 mod best;
+mod chromosome;
 mod dymem;
 mod flashneuron;
 mod flow;
 mod g10;
 mod lru;
 mod sentinel;
+mod swapadvisor;
 mod vdnn;
 
 pub use autoswap::AutoSwap;
@@ -23,6 +25,7 @@ pub use flashneuron::FlashNeuron;
 pub use g10::G10;
 pub use lru::Lru;
 pub use sentinel::Sentinel;
+pub use swapadvisor::SwapAdvisor;
 pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
@@ -30,7 +33,7 @@ use super::layers::turn;
 use super::moves::Choices;
 use super::refine::{refine, tiers};
 use super::transfers::{
-    Chooser, Gap, Gaps, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
+    Chooser, Gap, Gaps, LEAST, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
 };
 use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random, solver};
 
@@ -53,5 +56,6 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &AutoTm::STATIC,
     &AutoTm::SYNC,
     &AutoTm::ASYNC,
+    &SwapAdvisor::DEFAULT,
     &Best,
 ];
