@@ -97,16 +97,20 @@ impl Costs {
         self.times.get(op.index()).copied().unwrap_or_default()
     }
 
+    /// Times of the alternatives of `op`, in the order of its algorithms.
+    #[must_use]
+    pub fn others(&self, op: OpId) -> &[Nanos] {
+        let from = self.first.get(op.index()).copied().unwrap_or(self.others.len());
+        let end = self.first.get(op.index() + 1).copied().unwrap_or(self.others.len());
+        &self.others[from..end]
+    }
+
     /// Time of a compute step; zero where its op or algorithm does not exist.
     #[must_use]
     pub fn of_step(&self, compute: &Compute) -> Nanos {
         match usize::from(compute.algorithm).checked_sub(1) {
             None => self.time(compute.op),
-            Some(other) => {
-                let first = self.first.get(compute.op.index()).copied().unwrap_or(self.others.len());
-                let end = self.first.get(compute.op.index() + 1).copied().unwrap_or(self.others.len());
-                self.others[first..end].get(other).copied().unwrap_or_default()
-            }
+            Some(other) => self.others(compute.op).get(other).copied().unwrap_or_default(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::editor::Away;
 use super::moves::Choices;
 use super::search::{Effort, MILD, Search, WARM, usual_changes};
 use super::transfers::{Leave, timed};
-use super::{Front, Moved, RunList, Task};
+use super::{Algorithms, Front, Moved, RunList, Task};
 use crate::Context;
 use crate::problem::signed;
 
@@ -58,7 +58,7 @@ pub(super) fn refine(
         here.prune(context.stop);
         here.prune_away(context.stop);
         let (runs, leaves): (RunList, Vec<Leave>) = here.editor.schedule();
-        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device)
+        if let Some(Ok(moved)) = timed(task, (&runs, &leaves, &Algorithms::default()), budget, context.device)
             && moved.time < fastest
         {
             (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away()));

@@ -13,6 +13,8 @@ mod flashneuron;
 mod flow;
 mod g10;
 mod lru;
+mod maps;
+mod modnn;
 mod sentinel;
 mod swapadvisor;
 mod vdnn;
@@ -24,6 +26,7 @@ pub use dymem::Dymem;
 pub use flashneuron::FlashNeuron;
 pub use g10::G10;
 pub use lru::Lru;
+pub use modnn::MoDnn;
 pub use sentinel::Sentinel;
 pub use swapadvisor::SwapAdvisor;
 pub use vdnn::Vdnn;
@@ -35,7 +38,7 @@ use super::refine::{refine, tiers};
 use super::transfers::{
     Chooser, Gap, Gaps, LEAST, Pressure, Window, leave_when_copied, on_demand, return_one_ahead, standardise,
 };
-use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, random, solver};
+use super::{Algorithms, Front, Infeasible, Moved, RunList, Scheduler, Task, random, solver};
 
 /// Every strategy. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[
@@ -44,6 +47,7 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &Vdnn::CONV,
     &Vdnn::DYN,
     &Vdnn::PLUS_PLUS,
+    &MoDnn,
     &Dymem,
     &AutoSwap::DOA,
     &AutoSwap::AOA,

@@ -6,14 +6,14 @@ mod tiers;
 mod weigh;
 mod windows;
 
-pub(super) use choose::{Chooser, link, timed};
+pub(super) use choose::{Chooser, link};
 pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
-pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one_ahead};
+pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one_ahead, timed};
 
 use super::editor::Away;
 use super::ids::NodeId;
-use super::{Front, Infeasible, Moved, RunList, Task, random};
+use super::{Algorithms, Front, Infeasible, Moved, RunList, Task, random};
 use crate::problem::signed;

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
+use memfit_ir::{Action, Bytes, Device, Form, Link, Program, Schedule, Tier, ValueId};
+use memfit_sim::simulate;
 
 use super::gaps::{Gap, Gaps};
-use super::{RunList, Task};
+use super::{Algorithms, Moved, RunList, Task};
+use crate::liveness::Profile;
 
 /// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
@@ -155,9 +157,33 @@ fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs` in which values are away as `leaves` say.
-pub(in crate::schedule) fn program(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Option<Program> {
-    actions(task, runs, leaves).program(task.graph, task.in_place).ok()
+/// The program of `runs`, each by its algorithm, in which values are away as `leaves` say.
+pub(in crate::schedule) fn program(
+    task: &Task<'_>,
+    (runs, leaves): (&RunList, &[Leave]),
+    algorithms: &Algorithms,
+) -> Option<Program> {
+    let mut schedule = actions(task, runs, leaves);
+    algorithms.enter(task, &mut schedule.actions);
+    schedule.program(task.graph, task.in_place).ok()
+}
+
+/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
+/// tier holds. `None` if it is no step at all.
+pub(in crate::schedule) fn timed(
+    task: &Task<'_>,
+    ways: (&RunList, &[Leave], &Algorithms),
+    budget: Bytes,
+    device: &Device,
+) -> Option<Result<Moved, Bytes>> {
+    let (runs, leaves, algorithms) = ways;
+    let program = program(task, (runs, leaves), algorithms)?;
+    let peak = Profile::of(&program, device.align).peak().0;
+    let timeline = simulate(task.graph, &program, None, device);
+    let limits = device.limits();
+    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
+    let time = timeline.time;
+    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
