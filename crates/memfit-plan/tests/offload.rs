@@ -2,8 +2,8 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit_ir::{
-    Algorithm, Bytes, Device, GraphBuilder, InPlace, Limits, Link, Nanos, OpId, OpSpec, Plan, Program, Step,
-    Store, Tier, ValueSpec,
+    Algorithm, Bytes, Device, GraphBuilder, InPlace, Limits, Link, Nanos, OpId, OpSpec, Plan, Price, Program,
+    Step, Store, Tier, ValueSpec,
 };
 use memfit_plan::Context;
 use memfit_plan::families::Named;
@@ -51,7 +51,8 @@ fn graph_with_choices(seed: u64) -> memfit_ir::Graph {
         spec.workspace = Bytes(64 * rng.below(3) as u64 * rng.below(40) as u64);
         for _ in 0..rng.below(3) * (1 + rng.below(2)) {
             let time = Nanos(own * (30 + rng.below(90) as u64) / 100);
-            spec.algorithms.push(Algorithm { workspace: Bytes(64 * rng.below(400) as u64), time });
+            let workspace = Bytes(64 * rng.below(400) as u64);
+            spec.algorithms.push(Algorithm { workspace, price: Price::Time(time) });
         }
         b.op(spec).unwrap();
     }

@@ -1,6 +1,6 @@
 //! Run times that can be computed with: finite and above zero, with a warning where they were not.
 
-use memfit_ir::{Compute, Device, Graph, Nanos, OpId};
+use memfit_ir::{Bytes, Compute, Device, Graph, Nanos, OpId, Price};
 
 /// What was wrong with a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,19 +62,25 @@ impl Costs {
         let mut costs = Costs::default();
         for id in graph.op_ids() {
             let op = graph.op(id);
+            let counted = |flops: f64, moved: Bytes, time: Nanos| {
+                let compute = flops / device.flops_for(op.dtype);
+                let memory = moved.0 as f64 / (device.bandwidth * device.efficiency.1);
+                estimated(compute).or(estimated(memory)).or(measured(time))
+            };
             let fault = match op.time {
                 Some(time) => measured(time),
-                None => {
-                    let compute = op.flops / device.flops_for(op.dtype);
-                    let memory = op.moved.0 as f64 / (device.bandwidth * device.efficiency.1);
-                    estimated(compute).or(estimated(memory)).or(measured(device.time(&op)))
-                }
+                None => counted(op.flops, op.moved, device.time(&op)),
             };
             let time = costs.sane(id, device.time(&op), fault, device);
             costs.times.push(time);
             costs.first.push(costs.others.len());
             for algorithm in op.algorithms {
-                let time = costs.sane(id, algorithm.time, measured(algorithm.time), device);
+                let time = device.time_by(&op, algorithm);
+                let fault = match algorithm.price {
+                    Price::Time(time) => measured(time),
+                    Price::Work { flops, moved } => counted(flops as f64, moved, time),
+                };
+                let time = costs.sane(id, time, fault, device);
                 costs.others.push(time);
             }
         }
