@@ -338,6 +338,40 @@ fn modnn_is_not_slower_than_vdnn() {
     assert!(compared > 200 && faster > 50 && alone > 20 && chosen > 100);
 }
 
+/// Where ops have several algorithms, searches choose among them: never for a slower step than where they have but their own.
+#[test]
+fn searches_choose_algorithms() {
+    let (mut found, mut faster, mut chosen) = (0, 0, 0);
+    for seed in (0..60).step_by(4) {
+        let graph = graph_with_choices(seed);
+        let link = Link { out_bandwidth: 4e8, in_bandwidth: 6e8, ..linked(Bytes(0)).link.unwrap() };
+        let device = Device { link: Some(link), ..linked(Bytes(1 << 30)) };
+        let context = Context::new(&device);
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let task = Task::new(&graph, &order, InPlace::May, true, &context);
+        let (floor, peak) = (task.floor().0, task.reference());
+        let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) / 2);
+        for (strategy, recomputes) in [(&offload::Best as &dyn Scheduler, false), (&hybrid::Best, true)] {
+            let what = format!("seed {seed}, {}", strategy.info().name);
+            let Some((time, _)) =
+                planned((strategy, recomputes), &graph, (&device, InPlace::May), budget, &what)
+            else {
+                continue;
+            };
+            let front = strategy.plan(&task, budget, &context).unwrap();
+            let program = front.points[0].program(&task).unwrap();
+            let other = |step: &&Step| matches!(step, Step::Compute(compute) if compute.algorithm > 0);
+            chosen += program.steps.iter().filter(other).count();
+            found += 1;
+            faster += usize::from(time < task.base_time());
+        }
+    }
+    println!(
+        "{found} plans, {faster} faster than all ops by their own algorithms; {chosen} other algorithms"
+    );
+    assert!(found > 15 && faster * 2 > found && chosen > 3 * found);
+}
+
 #[test]
 fn without_a_link_it_says_so() {
     let graph = graph(7);

@@ -2,8 +2,8 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit_ir::{
-    Bytes, Device, Dtype, Graph, GraphBuilder, InPlace, Link, Nanos, OpId, OpSpec, Phase, Reuse, Role,
-    ValueId, ValueSpec,
+    Bytes, Device, Dtype, Graph, GraphBuilder, InPlace, Link, Nanos, OpSpec, Phase, Reuse, Role, ValueId,
+    ValueSpec,
 };
 use memfit_plan::Context;
 use memfit_plan::order::by_name;

@@ -29,9 +29,6 @@ pub(super) struct Pool<'a> {
 /// One in so many ops is drawn from all that could run, where an order mutates.
 const DRAWN: usize = 10;
 
-/// Deviation of a changed count of blocks, as a part of it.
-const DEVIATION: f64 = 0.2;
-
 impl Pool<'_> {
     /// The least blocks of each class with which every op can run.
     fn least(&self, class: &[usize], classes: usize) -> Vec<u64> {
@@ -134,9 +131,10 @@ impl Pool<'_> {
         let mut blocks = vec![0; parent.class.last().map_or(0, |last| last + 1)];
         parent.class.iter().zip(by_size).for_each(|(&class, count)| blocks[class] = count);
         for blocks in &mut blocks {
-            // The sum of twelve uniform numbers is as good as normal.
-            let normal: f64 = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
-            *blocks = (*blocks as f64 * (1.0 + DEVIATION * normal)).round().max(0.0) as u64;
+            // The sum of twelve numbers is as good as normal.
+            let part = usize::try_from(*blocks / 5).unwrap_or(0);
+            let sum: u64 = (0..12).map(|_| random.below(part + 2) as u64).sum();
+            *blocks = (*blocks + sum).saturating_sub(6 * (part as u64 + 1));
         }
         parent.blocks = self.fitted(&parent.class, blocks);
     }

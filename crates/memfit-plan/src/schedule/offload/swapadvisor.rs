@@ -305,8 +305,8 @@ impl Objects {
                 *count = sum;
             });
         }
-        for node in 0..nodes {
-            if let Some(size) = self.of_op[task.order[node].index()] {
+        for (node, op) in task.order.iter().enumerate() {
+            if let Some(size) = self.of_op[op.index()] {
                 there[list(size)][node] += 1;
             }
         }
