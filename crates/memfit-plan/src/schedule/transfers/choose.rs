@@ -8,9 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use memfit_ir::{Bytes, Device, Link, Nanos, ValueId};
+use memfit_ir::{Bytes, Nanos, ValueId};
 
-use super::gaps::{Gap, Gaps, Pressure, Waits};
+use super::gaps::{Gap, Gaps, Pressure, Waits, link};
 use super::random::Random;
 use super::tiers::spread;
 use super::windows::{Leave, Window, live_without, narrow, timed, windows};
@@ -477,11 +477,6 @@ impl<'a> Chooser<'a> {
         }
         (chosen, best)
     }
-}
-
-/// The link over which copies go: that to host memory, or to the disk where there is no other.
-pub(in crate::schedule) fn link(device: &Device) -> Option<Link> {
-    device.link.or_else(|| device.disk.map(|disk| disk.link))
 }
 
 /// What `gap` is worth, of which so many ns lie above the budget.

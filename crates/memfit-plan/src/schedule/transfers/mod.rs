@@ -6,8 +6,8 @@ mod tiers;
 mod weigh;
 mod windows;
 
-pub(super) use choose::{Chooser, link};
-pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
+pub(super) use choose::Chooser;
+pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits, link};
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
