@@ -353,6 +353,39 @@ def test_flops_of_matrices_and_convolutions():
     assert first["flops"] == plain["flops"], "no gradient of the images"
 
 
+def test_convolutions_have_algorithms_with_less_work_and_scratch_memory():
+    def step(layer):
+        return capture(nn.Sequential(nn.Conv2d(3, 8, 1), layer), torch.randn(2, 3, 12, 12), total)
+
+    # By layer: of each algorithm its scratch bytes, and how often its operations go into those of the plain product.
+    tiles, points = 2 * 6 * 6, 7 * 12
+    transformed = 16 * (tiles * (8 + 8) + 8 * 8)
+    spectra = 2 * (8 + 8) + 8 * 8
+    cases = [
+        (nn.Conv2d(8, 8, 3, padding=1), [4 * transformed, 4 * 2 * 8 * 9 * 144]),
+        (nn.Conv2d(8, 8, 7, padding=3), [8 * spectra * points, 4 * 2 * 8 * 49 * 144]),
+        (nn.Conv2d(8, 8, 3, padding=1, stride=2), [4 * 2 * 8 * 9 * 36]),
+        (nn.Conv2d(8, 8, 3, padding=1, groups=8), [4 * 2 * 8 * 9 * 144]),
+        (nn.Conv2d(8, 8, 1), []),
+    ]
+    for layer, scratch in cases:
+        graph = step(layer)
+        forward = ops(graph, "aten.convolution.default")[1]
+        backward = ops(graph, "aten.convolution_backward.default")[0]
+        for op, products in [(forward, 1), (backward, 2)]:
+            ways = op.get("algorithms", [])
+            assert [way["workspace"] for way in ways] == scratch, layer
+            sizes = [graph["values"][at]["bytes"] for at in op["reads"] + op["writes"]]
+            for way in ways:
+                assert 0 < way["flops"] < op["flops"], layer
+                assert way["moved"] >= sum(sizes) + 2 * products * way["workspace"], layer
+        once, twice = forward.get("algorithms", []), backward.get("algorithms", [])
+        assert [2 * way["flops"] for way in once] == [way["flops"] for way in twice]
+    winograd = ops(step(cases[0][0]), "aten.convolution.default")[1]
+    assert winograd["algorithms"][0]["flops"] == winograd["flops"] * 16 // 36 + 8 * transformed
+    assert all("algorithms" not in op for op in step(nn.ReLU())["ops"])
+
+
 def test_flops_and_bytes_of_other_ops():
     def some(w, x):
         return torch.exp(x), x.sum(), F.embedding(torch.zeros(2, dtype=torch.int64), w), x.to(torch.bfloat16)

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use memfit_ir::{
-    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, MAX_COUNT, Nanos, Op, OpSpec, Phase, Pin, Reuse,
-    Role, Value, ValueId, ValueSpec,
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, MAX_COUNT, Nanos, Op, OpSpec, Phase, Pin, Price,
+    Reuse, Role, Value, ValueId, ValueSpec,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -101,7 +101,31 @@ struct OpJson<'a> {
 #[serde(deny_unknown_fields)]
 struct AlgorithmJson {
     workspace: u64,
-    time_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_ns: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    flops: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    moved: Option<u64>,
+}
+
+impl AlgorithmJson {
+    fn read(&self) -> Result<Algorithm, String> {
+        let price = match (self.time_ns, self.flops, self.moved) {
+            (Some(time), None, None) => Price::Time(Nanos(time)),
+            (None, Some(flops), Some(moved)) => Price::Work { flops, moved: Bytes(moved) },
+            _ => return Err("an algorithm has either `time_ns`, or `flops` and `moved`".to_owned()),
+        };
+        Ok(Algorithm { workspace: Bytes(self.workspace), price })
+    }
+
+    fn of(algorithm: &Algorithm) -> AlgorithmJson {
+        let (time_ns, flops, moved) = match algorithm.price {
+            Price::Time(time) => (Some(time.0), None, None),
+            Price::Work { flops, moved } => (None, Some(flops), Some(moved.0)),
+        };
+        AlgorithmJson { workspace: algorithm.workspace.0, time_ns, flops, moved }
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
@@ -197,6 +221,8 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
             must,
         })
     };
+    let algorithms: Result<Vec<Algorithm>, String> = op.algorithms.iter().map(AlgorithmJson::read).collect();
+    let algorithms = algorithms.map_err(fail)?;
     Ok(OpSpec {
         name: op.name.into_owned(),
         kind: op.kind.into_owned(),
@@ -211,11 +237,7 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
         reads,
         writes,
         reuses: pairs(op.must, true).chain(pairs(op.may, false)).collect(),
-        algorithms: op
-            .algorithms
-            .into_iter()
-            .map(|a| Algorithm { workspace: Bytes(a.workspace), time: Nanos(a.time_ns) })
-            .collect(),
+        algorithms,
     })
 }
 
@@ -278,11 +300,7 @@ fn op_json<'g>(graph: &Graph, op: Op<'g>) -> OpJson<'g> {
         dtype: op.dtype,
         time_ns: op.time.map(|time| time.0),
         workspace: op.workspace.0,
-        algorithms: op
-            .algorithms
-            .iter()
-            .map(|a| AlgorithmJson { workspace: a.workspace.0, time_ns: a.time.0 })
-            .collect(),
+        algorithms: op.algorithms.iter().map(AlgorithmJson::of).collect(),
         effect: op.effect,
         reads: numbers(op.reads),
         writes: numbers(op.writes),

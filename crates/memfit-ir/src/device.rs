@@ -1,6 +1,6 @@
 //! Where a program runs: memory, speed, links; and the limits a plan must keep.
 
-use crate::graph::Op;
+use crate::graph::{Algorithm, Op, Price};
 use crate::{Bytes, Codec, Nanos};
 
 /// The element type of a tensor, as far as cost and size need it.
@@ -201,11 +201,21 @@ impl Device {
     /// Source: Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
     #[must_use]
     pub fn time(&self, op: &Op<'_>) -> Nanos {
-        if let Some(measured) = op.time {
-            return measured;
+        op.time.unwrap_or_else(|| self.roofline((op.flops, op.moved), op.dtype))
+    }
+
+    /// The same of an algorithm of `op`.
+    #[must_use]
+    pub fn time_by(&self, op: &Op<'_>, algorithm: &Algorithm) -> Nanos {
+        match algorithm.price {
+            Price::Time(time) => time,
+            Price::Work { flops, moved } => self.roofline((flops as f64, moved), op.dtype),
         }
-        let compute = op.flops / self.flops_for(op.dtype);
-        let memory = op.moved.0 as f64 / (self.bandwidth * self.efficiency.1);
+    }
+
+    fn roofline(&self, (flops, moved): (f64, Bytes), dtype: Dtype) -> Nanos {
+        let compute = flops / self.flops_for(dtype);
+        let memory = moved.0 as f64 / (self.bandwidth * self.efficiency.1);
         Nanos::from_secs_f64(compute.max(memory)).max(self.launch)
     }
 

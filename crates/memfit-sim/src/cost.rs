@@ -1,6 +1,6 @@
 //! Run times that can be computed with: finite and above zero, with a warning where they were not.
 
-use memfit_ir::{Compute, Device, Graph, Nanos, OpId};
+use memfit_ir::{Bytes, Compute, Device, Graph, Nanos, OpId, Price};
 
 /// What was wrong with a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,19 +62,25 @@ impl Costs {
         let mut costs = Costs::default();
         for id in graph.op_ids() {
             let op = graph.op(id);
+            let counted = |flops: f64, moved: Bytes, time: Nanos| {
+                let compute = flops / device.flops_for(op.dtype);
+                let memory = moved.0 as f64 / (device.bandwidth * device.efficiency.1);
+                estimated(compute).or(estimated(memory)).or(measured(time))
+            };
             let fault = match op.time {
                 Some(time) => measured(time),
-                None => {
-                    let compute = op.flops / device.flops_for(op.dtype);
-                    let memory = op.moved.0 as f64 / (device.bandwidth * device.efficiency.1);
-                    estimated(compute).or(estimated(memory)).or(measured(device.time(&op)))
-                }
+                None => counted(op.flops, op.moved, device.time(&op)),
             };
             let time = costs.sane(id, device.time(&op), fault, device);
             costs.times.push(time);
             costs.first.push(costs.others.len());
             for algorithm in op.algorithms {
-                let time = costs.sane(id, algorithm.time, measured(algorithm.time), device);
+                let time = device.time_by(&op, algorithm);
+                let fault = match algorithm.price {
+                    Price::Time(time) => measured(time),
+                    Price::Work { flops, moved } => counted(flops as f64, moved, time),
+                };
+                let time = costs.sane(id, time, fault, device);
                 costs.others.push(time);
             }
         }
@@ -97,16 +103,20 @@ impl Costs {
         self.times.get(op.index()).copied().unwrap_or_default()
     }
 
+    /// Times of the alternatives of `op`, in the order of its algorithms.
+    #[must_use]
+    pub fn others(&self, op: OpId) -> &[Nanos] {
+        let from = self.first.get(op.index()).copied().unwrap_or(self.others.len());
+        let end = self.first.get(op.index() + 1).copied().unwrap_or(self.others.len());
+        &self.others[from..end]
+    }
+
     /// Time of a compute step; zero where its op or algorithm does not exist.
     #[must_use]
     pub fn of_step(&self, compute: &Compute) -> Nanos {
         match usize::from(compute.algorithm).checked_sub(1) {
             None => self.time(compute.op),
-            Some(other) => {
-                let first = self.first.get(compute.op.index()).copied().unwrap_or(self.others.len());
-                let end = self.first.get(compute.op.index() + 1).copied().unwrap_or(self.others.len());
-                self.others[first..end].get(other).copied().unwrap_or_default()
-            }
+            Some(other) => self.others(compute.op).get(other).copied().unwrap_or_default(),
         }
     }
 

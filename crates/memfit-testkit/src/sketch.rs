@@ -1,7 +1,7 @@
 //! Graphs, valid by construction.
 
 use memfit_ir::{
-    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Reuse, Role, ValueId,
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Price, Reuse, Role, ValueId,
     ValueSpec,
 };
 
@@ -94,7 +94,8 @@ fn decorate(rng: &mut Rng, op: &mut OpSpec) {
     }
     if rng.chance(15) {
         for _ in 0..=rng.below(2) {
-            op.algorithms.push(Algorithm { workspace: size(rng), time: Nanos(rng.below(99) as u64) });
+            let price = Price::Time(Nanos(rng.below(99) as u64));
+            op.algorithms.push(Algorithm { workspace: size(rng), price });
         }
     }
 }

@@ -52,6 +52,8 @@ class Op:
     """Bytes that travel between memory and processor."""
     workspace: int = 0
     """Scratch bytes while it runs."""
+    algorithms: list[dict[str, int]] = dataclasses.field(default_factory=list)
+    """Other ways to run it: `workspace`, `flops` and `moved` of each."""
     time_ns: int | None = None
     """Measured run time."""
     dtype: str = "f32"
@@ -76,6 +78,8 @@ class Op:
             out["time_ns"] = self.time_ns
         if self.workspace:
             out["workspace"] = self.workspace
+        if self.algorithms:
+            out["algorithms"] = self.algorithms
         if self.dtype != "f32":
             out["dtype"] = self.dtype
         if self.effect != "pure":

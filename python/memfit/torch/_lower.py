@@ -12,7 +12,7 @@ from torch._functorch._aot_autograd import descriptors as desc
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from . import _flops, _layout, _ops
+from . import _algorithms, _flops, _layout, _ops
 from ._graph import ExportError, Graph, Op, Value
 from ._trace import Traced
 
@@ -165,6 +165,7 @@ class Lowering:
             flops=_flops.flops(target, args, kwargs, node.meta["val"]),
             moved=_flops.moved(target, args, kwargs, outputs),
             dtype=_flops.compute_dtype(args, kwargs, outputs),
+            algorithms=_algorithms.of(target, args, kwargs, outputs),
             effect=_ops.effect(target, args, kwargs),
             reads=list(dict.fromkeys(self.values[arg] for arg in _layout.tensor_operands(node))),
             writes=[made[at] for at in fresh],

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use memfit_formats::FormatError;
 use memfit_ir::{
-    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Reuse, Role, ValueId,
-    ValueSpec,
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Price, Reuse, Role,
+    ValueId, ValueSpec,
 };
 
 /// SplitMix64.
@@ -144,7 +144,10 @@ pub(crate) fn small_graph() -> Graph {
         module: "net.0".into(),
         flops: 262_144.3,
         moved: Bytes(4096 + 65536 + 4096),
-        algorithms: vec![Algorithm { workspace: Bytes(1 << 20), time: Nanos(7) }],
+        algorithms: vec![
+            Algorithm { workspace: Bytes(1 << 20), price: Price::Time(Nanos(7)) },
+            Algorithm { workspace: Bytes(3), price: Price::Work { flops: 12, moved: Bytes(96) } },
+        ],
         ..op("mm", "aten.mm.default", &[x, w], &[h])
     })
     .unwrap();

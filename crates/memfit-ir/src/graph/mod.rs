@@ -109,8 +109,23 @@ pub struct Reuse {
 pub struct Algorithm {
     /// Scratch bytes while it runs.
     pub workspace: Bytes,
-    /// Run time.
-    pub time: Nanos,
+    /// What it takes.
+    pub price: Price,
+}
+
+/// What an [`Algorithm`] takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// A measured run time.
+    Time(Nanos),
+    /// Floating-point operations in the op's dtype, and bytes that travel between memory and processor: the device says how long
+    /// that takes.
+    Work {
+        /// A multiply-add is two.
+        flops: u64,
+        /// Those of its scratch memory included.
+        moved: Bytes,
+    },
 }
 
 /// A demanded address: for firmware that shares memory with hardware.
@@ -406,7 +421,19 @@ impl Graph {
                     [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
                 }),
             );
-            hash.list(op.algorithms.iter().flat_map(|a| [a.workspace.0, a.time.0]));
+            hash.list(op.algorithms.iter().flat_map(|algorithm| {
+                let (first, second) = match algorithm.price {
+                    Price::Time(time) => (time.0, None),
+                    Price::Work { flops, moved } => (flops, Some(moved.0)),
+                };
+                [Some(algorithm.workspace.0), Some(first), second].into_iter().flatten()
+            }));
+            // Lists of times alone have the hash that they had before there was anything else.
+            for (at, algorithm) in op.algorithms.iter().enumerate() {
+                if let Price::Work { .. } = algorithm.price {
+                    hash.number(at as u64);
+                }
+            }
         }
         hash.number(self.values.len() as u64);
         for id in self.value_ids() {

@@ -3,7 +3,8 @@
 use super::ParseError;
 use super::cursor::{Cursor, Parsed};
 use crate::{
-    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Reuse, Role, ValueId, ValueSpec,
+    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Price, Reuse, Role, ValueId,
+    ValueSpec,
 };
 
 /// A graph that is being read.
@@ -159,11 +160,15 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
         "algorithm" => {
             let workspace = cursor.bytes()?;
             cursor.expect(":")?;
-            let time = Nanos(cursor.number("a number of nanoseconds")?);
+            let first = cursor.number("a number of nanoseconds, or of operations")?;
+            let price = match cursor.eat("/") {
+                true => Price::Work { flops: first, moved: cursor.bytes()? },
+                false => Price::Time(Nanos(first)),
+            };
             if spec.algorithms.len() >= usize::from(u16::MAX) {
                 return cursor.fail("more than 65535 algorithms");
             }
-            spec.algorithms.push(Algorithm { workspace, time });
+            spec.algorithms.push(Algorithm { workspace, price });
         }
         _ => {
             let input = value_id(cursor)?;

@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use super::cursor::is_word;
 use crate::{
-    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier,
-    ValueId,
+    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Price, Program, Step,
+    Tier, ValueId,
 };
 
 /// The text of what is given. [`super::parse()`] reads it back to the same.
@@ -195,7 +195,11 @@ fn print_op(out: &mut String, graph: &Graph, id: OpId) -> fmt::Result {
         write!(out, " workspace={}", op.workspace.0)?;
     }
     for algorithm in op.algorithms {
-        write!(out, " algorithm={}:{}", algorithm.workspace.0, algorithm.time.0)?;
+        write!(out, " algorithm={}:", algorithm.workspace.0)?;
+        match algorithm.price {
+            Price::Time(time) => write!(out, "{}", time.0)?,
+            Price::Work { flops, moved } => write!(out, "{flops}/{}", moved.0)?,
+        }
     }
     for pair in op.reuses {
         write!(out, " {}={}>{}", if pair.must { "must" } else { "may" }, pair.input, pair.output)?;

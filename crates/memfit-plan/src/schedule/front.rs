@@ -29,7 +29,7 @@ pub struct Front {
     /// Fastest first, so each needs fewer bytes than the one before it.
     pub points: Vec<Point>,
     /// No schedule with the same order of first runs and within the budget is faster. At least the time of
-    /// running everything once.
+    /// running everything once, by the fastest algorithms.
     pub bound: Nanos,
     /// Whether the first point is proved to be the fastest there is within the budget, in this order.
     pub proved: bool,
@@ -102,7 +102,7 @@ impl Front {
         let least = self.points.last().map(|point| point.cost.peak);
         self.points.retain(|point| point.cost.peak <= budget);
         let Some(first) = self.points.first() else { return Err(Infeasible::new(task, budget, least)) };
-        self.bound = (task.base_time() + extra).min(first.cost.time);
+        self.bound = (task.least_time() + extra).min(first.cost.time);
         self.proved |= self.bound == first.cost.time;
         Ok(self)
     }

@@ -5,6 +5,7 @@
 //! makes a [`Front`] of such lists, with values that are away beside them; [`fit()`] takes from it the fastest that can
 //! also be *placed* within the budget, and returns its program.
 
+mod algorithms;
 pub mod compress;
 mod early;
 mod editor;
@@ -23,9 +24,11 @@ pub mod recompute;
 mod refine;
 mod run_list;
 mod search;
+mod solver;
 mod task;
 mod transfers;
 
+use algorithms::Algorithms;
 pub use early::early;
 pub use fit::{Rewritten, fit};
 pub use front::{Front, Infeasible, Instead, Point};

@@ -34,7 +34,7 @@ impl Front {
         let mut front = Front::default();
         points.into_iter().for_each(|point| front.add(point));
         let fastest = front.points.first().map_or(Nanos(u64::MAX), |point| point.cost.time);
-        front.bound = task.base_time().min(fastest);
+        front.bound = task.least_time().min(fastest);
         front.proved = front.bound == fastest;
         front
     }

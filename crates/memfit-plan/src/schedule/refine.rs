@@ -10,7 +10,7 @@ use super::editor::Away;
 use super::moves::Choices;
 use super::search::{Effort, MILD, Search, WARM, usual_changes};
 use super::transfers::{Leave, timed};
-use super::{Front, Moved, RunList, Task};
+use super::{Algorithms, Front, Moved, RunList, Task};
 use crate::Context;
 use crate::problem::signed;
 
@@ -38,30 +38,40 @@ pub(super) fn refine(
     (best, budget): (Moved, Bytes),
     context: &Context<'_>,
 ) -> Front {
-    let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec()));
+    let choices = choices.clone().and_algorithms(task);
+    let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec(), Algorithms::default()));
     let mut points = vec![best.point(runs)];
     let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
     for (round, heat) in [(0u64, MILD), (1, WARM)] {
-        if fastest <= task.base_time() || (context.stop)() {
+        if fastest <= task.least_time() || (context.stop)() {
             break;
         }
-        let search = |(runs, away): &(RunList, Vec<Away>)| {
+        let search = |(runs, away, algorithms): &(RunList, Vec<Away>, Algorithms)| {
             let choices = (choices.clone(), context.seed.wrapping_add(round));
-            Search::with_away(task, runs, signed(budget) - task.constant, (away, context.device), choices)
+            let limit = signed(budget) - task.constant;
+            let mut search = Search::with_away(task, runs, limit, (away, context.device), choices)?;
+            for node in task.choices() {
+                search.editor.choose(node, algorithms.of(node.index()));
+            }
+            search.editor.keep();
+            Some(search)
         };
         let Some(mut here) = search(&from) else { break };
-        let mut found: Option<(RunList, Vec<Away>)> = None;
+        let mut found: Option<(RunList, Vec<Away>, Algorithms)> = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        here.anneal(effort, fastest.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
+        here.anneal(effort, fastest.0, |editor| {
+            found = Some((editor.runs.schedule(), editor.all_away(), editor.algorithms().clone()));
+        });
         let Some(found) = found else { continue };
         let Some(mut here) = search(&found) else { break };
         here.prune(context.stop);
         here.prune_away(context.stop);
         let (runs, leaves): (RunList, Vec<Leave>) = here.editor.schedule();
-        if let Some(Ok(moved)) = timed(task, (&runs, &leaves), budget, context.device)
+        let algorithms = here.editor.algorithms().clone();
+        if let Some(Ok(moved)) = timed(task, (&runs, &leaves, &algorithms), budget, context.device)
             && moved.time < fastest
         {
-            (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away()));
+            (fastest, from) = (moved.time, (runs.clone(), here.editor.all_away(), algorithms));
             points.push(moved.point(&runs));
         }
     }

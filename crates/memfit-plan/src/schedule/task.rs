@@ -20,6 +20,15 @@ pub(super) const SNAPSHOT: Codec = Codec::Zvc;
 /// Snapshots are taken of storages that are at least this many times smaller than what the op makes.
 const SMALL: i64 = 16;
 
+/// An algorithm of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Scratch bytes, rounded up to the alignment.
+    pub(super) workspace: i64,
+    /// Run time in ns.
+    pub(super) time: u64,
+}
+
 /// The question that every strategy of this family answers: which ops run again, and when.
 ///
 /// A *node* is an op, numbered by its place in the order of first runs. Bytes are those of buffers rounded up
@@ -39,6 +48,8 @@ pub struct Task<'g> {
     pub(super) cost: Vec<u64>,
     /// By node: scratch bytes.
     pub(super) workspace: Vec<i64>,
+    /// By node: how it can run, by number of the algorithm; nothing where it has but one.
+    pub(super) ways: Csr<Way>,
     /// By node: values read, each once.
     pub(super) reads: Csr<ValueId>,
     /// By node: values defined.
@@ -138,6 +149,19 @@ impl<'g> Task<'g> {
         self
     }
 
+    /// The same task with first runs in `order`, which dependencies allow, as it is.
+    pub(super) fn reordered(&self, order: &[OpId], context: &Context<'_>) -> Task<'g> {
+        let problem = Problem::of(self.graph, context.device.align, self.in_place);
+        let how = (true, !self.issued);
+        let task = Task::build(self.graph, (problem, order.to_vec()), self.in_place, how, context);
+        task.holding(self.held.clone())
+    }
+
+    /// Whether a host issues the ops, in an order that is its own.
+    pub(super) fn is_issued(&self) -> bool {
+        self.issued
+    }
+
     /// `problem` seen through `order`. Whether the host replays generators, and whether snapshots may be taken.
     fn build(
         graph: &'g Graph,
@@ -159,8 +183,19 @@ impl<'g> Task<'g> {
         let costs = Costs::of(graph, device);
         let cost: Vec<u64> = order.iter().map(|&op| costs.time(op).0).collect();
         let workspace: Vec<i64> = order.iter().map(|op| problem.workspace[op.index()]).collect();
+        let mut ways = Csr::default();
+        for (&op, (&workspace, &time)) in order.iter().zip(workspace.iter().zip(&cost)) {
+            let others = graph.op(op).algorithms.iter().zip(costs.others(op));
+            let other = others.map(|(other, time)| Way {
+                workspace: signed(other.workspace.round_up(device.align)),
+                time: time.0,
+            });
+            let first = other.len().min(1);
+            ways.push(std::iter::repeat_n(Way { workspace, time }, first).chain(other));
+        }
         let mut task = Task {
             graph,
+            ways,
             in_place: if in_place == InPlace::May { InPlace::May } else { InPlace::Must },
             later_cost: cost.clone(),
             cost,
@@ -303,6 +338,13 @@ impl<'g> Task<'g> {
         self.cost.iter().map(|&cost| Nanos(cost)).sum()
     }
 
+    /// The least time of running every op once, each by its fastest algorithm.
+    #[must_use]
+    pub fn least_time(&self) -> Nanos {
+        let least = |node: usize| self.ways.row(node).iter().map(|way| way.time).min();
+        (0..self.nodes()).map(|node| Nanos(least(node).unwrap_or(self.cost[node]).min(self.cost[node]))).sum()
+    }
+
     /// The live peak of the graph as it was given: every op once, in its own order, in place only where it must.
     #[must_use]
     pub fn reference(&self) -> Bytes {
@@ -341,7 +383,9 @@ impl<'g> Task<'g> {
         let sum = |values: &[ValueId]| -> i64 { values.iter().map(|&value| self.size[value.index()]).sum() };
         let taken =
             self.taken(node, |value| !self.live_out[value.index()] || self.mutator[value.index()].is_some());
-        sum(self.reads.row(node)) + sum(self.writes.row(node)) + self.workspace[node] - taken
+        let scratch = self.ways.row(node).iter().map(|way| way.workspace).min();
+        sum(self.reads.row(node)) + sum(self.writes.row(node)) + scratch.unwrap_or(self.workspace[node])
+            - taken
     }
 
     /// Bytes that outputs of `node` take over, if those inputs end with it of which `dies` says so. Allocates

@@ -13,6 +13,7 @@ mod profile;
 mod runs;
 mod stays;
 mod ticks;
+mod ways;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use memfit_ir::{Device, ValueId};
 use super::ids::{NodeId, RunId};
 use super::random::Random;
 use super::transfers::Leave;
-use super::{RunList, Task};
+use super::{Algorithms, RunList, Task};
 
 use absences::Absences;
 pub(super) use absences::Away;
@@ -41,6 +42,8 @@ enum Edit {
     Sent(usize),
     /// From there.
     Kept(Away),
+    /// Instead of the algorithm of this number.
+    Chosen(NodeId, usize),
 }
 
 /// See the head of the file.
@@ -53,6 +56,7 @@ pub(super) struct Editor<'t, 'g> {
     tracked: Vec<bool>,
     results: Vec<ValueId>,
     absences: Absences,
+    algorithms: Algorithms,
     profile: Profile,
     /// If values may be away.
     ticks: Option<Ticks>,
@@ -76,7 +80,10 @@ impl<'t, 'g> Editor<'t, 'g> {
     pub(super) fn new(task: &'t Task<'g>, schedule: &RunList, limit: i64) -> Option<Self> {
         let cost = schedule.cost(task)?;
         let nodes = task.nodes();
-        let most: i64 = task.size.iter().chain(&task.workspace).try_fold(0i64, |a, &b| a.checked_add(b))?;
+        let of_node =
+            |node: usize| task.ways.row(node).iter().map(|way| way.workspace).chain([task.workspace[node]]);
+        let scratch: Vec<i64> = (0..nodes).map(|node| of_node(node).max().unwrap_or(0)).collect();
+        let most: i64 = task.size.iter().chain(&scratch).try_fold(0i64, |a, &b| a.checked_add(b))?;
         most.checked_mul(i64::try_from(nodes + 1).ok()?.checked_mul(64)?)?;
         let values = task.size.len();
         let tracked: Vec<bool> = task
@@ -95,6 +102,7 @@ impl<'t, 'g> Editor<'t, 'g> {
             tracked,
             results,
             absences: Absences::default(),
+            algorithms: Algorithms::default(),
             profile: Profile::default(),
             ticks: None,
             cost: cost.time.0,
@@ -167,7 +175,7 @@ impl<'t, 'g> Editor<'t, 'g> {
     pub(super) fn inserted(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.done.iter().filter_map(|&(edit, _)| match edit {
             Edit::Inserted(_, node) => Some(node),
-            Edit::Removed(..) | Edit::Sent(_) | Edit::Kept(_) => None,
+            Edit::Removed(..) | Edit::Sent(_) | Edit::Kept(_) | Edit::Chosen(..) => None,
         })
     }
 
@@ -194,6 +202,9 @@ impl<'t, 'g> Editor<'t, 'g> {
                 }
                 Edit::Kept(away) => {
                     self.list_away(away);
+                }
+                Edit::Chosen(node, was) => {
+                    self.switch(node, was);
                 }
             }
             self.profile.take_back(mark);
@@ -360,7 +371,8 @@ impl<'t, 'g> Editor<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value.index()].insert(index, run);
         }
-        self.cost += self.task.later_cost[node.index()];
+        self.cost = self.cost.saturating_add(self.task.later_cost[node.index()]);
+        self.cost = self.cost.saturating_add_signed(self.longer(node));
         self.touch(run);
         self.find_noted_trips();
         run
@@ -374,7 +386,9 @@ impl<'t, 'g> Editor<'t, 'g> {
             let index = self.event_at(value, position);
             self.events[value.index()].remove(index);
         }
-        self.cost -= self.task.later_cost[self.runs.node(run).index()];
+        let node = self.runs.node(run);
+        self.cost = self.cost.saturating_sub(self.task.later_cost[node.index()]);
+        self.cost = self.cost.saturating_add_signed(-self.longer(node));
         self.touch(run);
         self.find_noted_trips();
         self.runs.remove(run);

@@ -31,7 +31,8 @@ impl Editor<'_, '_> {
         if node.index() == self.task.nodes() {
             0
         } else {
-            self.task.workspace_of(node, !self.runs.is_extra(run))
+            let own = self.task.workspace_of(node, !self.runs.is_extra(run));
+            own + self.algorithms.more(self.task, node.index()).0
         }
     }
 

@@ -82,7 +82,13 @@ fn changed(seeds: u64, mut each: impl FnMut(u64, &mut Editor<'_, '_>, &Device, i
 
 /// Inserts or removes a run, or sends a value away or keeps one, at random; whether every read still finds its value.
 fn step(editor: &mut Editor<'_, '_>, (again, moved): (&[NodeId], &[ValueId]), random: &mut Random) -> bool {
-    match random.below(9) {
+    match random.below(10) {
+        9 if editor.task.has_choices() => {
+            let nodes: Vec<NodeId> = editor.task.choices().collect();
+            let node = nodes[random.below(nodes.len())];
+            editor.choose(node, random.below(editor.task.ways.row(node.index()).len()));
+            true
+        }
         0 if !editor.runs.extra().is_empty() => {
             let run = editor.any_later_run(random);
             run.is_none_or(|run| editor.remove(run))
@@ -136,6 +142,9 @@ fn what_is_kept_up_to_date_matches_a_new_one() {
         let away = away(editor);
         let again = Editor::with_away(editor.task, &editor.runs.schedule(), limit, (&away, Some(device)));
         let Some(mut again) = again else { panic!("seed {seed}: no schedule after a change that was right") };
+        for node in editor.task.choices() {
+            again.choose(node, editor.algorithms().of(node.index()));
+        }
         assert_eq!((editor.profile.mem(), editor.over()), (again.profile.mem(), again.over()), "seed {seed}");
         assert_eq!(editor.told(), again.told(), "seed {seed}");
         (changes, most) = (changes + 1, most.max(away.len()));
@@ -149,7 +158,9 @@ fn what_is_kept_up_to_date_is_what_the_program_takes() {
     let (mut programs, mut stores) = (0, 0);
     changed(300, |seed, editor, device, limit| {
         let (runs, leaves) = editor.schedule();
-        let Some(program) = program(editor.task, &runs, &leaves) else { panic!("seed {seed}: no program") };
+        let Some(program) = program(editor.task, (&runs, &leaves), editor.algorithms()) else {
+            panic!("seed {seed}: no program")
+        };
         let timeline = simulate(editor.task.graph, &program, None, device);
         let (told, time) = (editor.told(), timeline.time.0);
         // Of snapshots the clock knows what decoding takes, not what encoding does.

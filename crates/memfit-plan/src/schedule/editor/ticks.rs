@@ -190,6 +190,7 @@ impl Editor<'_, '_> {
                 gone: at(trip.gone),
                 back: at(trip.back),
                 used: at(trip.used),
+                kept: false,
             })
         });
         let mut leaves: Vec<Leave> = leaves.collect();
@@ -303,6 +304,6 @@ impl Block<'_, '_, '_> {
         }
         // An op that runs once takes none.
         let times = if self.editor.runs.copies(node) > 1 { &task.later_cost } else { &task.cost };
-        times[node.index()]
+        times[node.index()].saturating_add_signed(self.editor.longer(node))
     }
 }

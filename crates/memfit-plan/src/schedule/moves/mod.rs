@@ -4,6 +4,7 @@ mod drop;
 mod exchange;
 mod keep;
 mod make;
+mod pick;
 mod reform;
 mod send;
 mod shift;
@@ -23,6 +24,7 @@ use drop::Drop;
 use exchange::Exchange;
 use keep::Keep;
 use make::Make;
+use pick::Pick;
 use reform::Reform;
 use send::Send;
 use shift::Shift;
@@ -49,6 +51,7 @@ pub(super) const MOVES: &[(usize, &dyn Move)] = &[
     (3, &Trade),
     (3, &Stretch),
     (1, &Reform),
+    (3, &Pick),
 ];
 
 /// What moves may choose from.
@@ -58,6 +61,8 @@ pub(super) struct Choices {
     made: Vec<ValueId>,
     /// Values that may wait elsewhere, with each form in which they may.
     sent: Vec<Wait>,
+    /// Nodes that have several algorithms.
+    picked: Vec<NodeId>,
 }
 
 /// A way for a value to wait.
@@ -93,7 +98,7 @@ impl Choices {
     pub(super) fn runs(task: &Task<'_>) -> Choices {
         let made = task.value_ids();
         let made = made.filter(|&value| task.is_recomputable(value) && task.size[value.index()] > 0);
-        Choices { made: made.collect(), sent: Vec::new() }
+        Choices { made: made.collect(), ..Choices::default() }
     }
 
     /// Values may wait in each of these forms, where the device has it and it takes less.
@@ -106,9 +111,15 @@ impl Choices {
         self
     }
 
+    /// Ops may run by any of their algorithms.
+    pub(super) fn and_algorithms(mut self, task: &Task<'_>) -> Choices {
+        self.picked = task.choices().collect();
+        self
+    }
+
     /// Whether there is nothing to choose from.
     pub(super) fn is_empty(&self) -> bool {
-        self.made.is_empty() && self.sent.is_empty()
+        self.made.is_empty() && self.sent.is_empty() && self.picked.is_empty()
     }
 
     /// The largest value there is among them.

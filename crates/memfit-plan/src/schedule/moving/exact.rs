@@ -7,7 +7,7 @@
 
 use memfit_ir::{Bytes, Device, Form, Nanos, Tier};
 
-use super::{Gap, Gaps, Leave, Moved, RunList, Task, live_of, timed};
+use super::{Algorithms, Gap, Gaps, Leave, Moved, RunList, Task, live_of, timed};
 use crate::Context;
 use crate::problem::signed;
 
@@ -35,13 +35,16 @@ struct Branch<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// That of a step; `None` if there is too much to choose. Budgets don't matter.
+    /// That of a step; `None` if there is too much to choose, or a choice of algorithms beside. Budgets don't matter.
     pub(super) fn of(
         task: &'a Task<'a>,
         runs: &'a RunList,
         step: &Gaps,
         device: &Device,
     ) -> Option<Space<'a>> {
+        if task.has_choices() {
+            return None;
+        }
         let tiers: Vec<Tier> = Tier::ALL
             .into_iter()
             .map(|(tier, _)| tier)
@@ -99,14 +102,16 @@ impl<'a> Space<'a> {
     /// Whether what is away so far takes too long already.
     fn is_vain(&self, branch: &Branch<'_>) -> bool {
         let Some(fastest) = branch.fastest.filter(|_| self.is_monotone) else { return false };
+        let as_given = Algorithms::default();
         let device = Device { host_memory: Bytes::MAX, ..branch.context.device.clone() };
-        let found = timed(self.task, (self.runs, &branch.chosen), Bytes::MAX, &device);
+        let found = timed(self.task, (self.runs, &branch.chosen, &as_given), Bytes::MAX, &device);
         matches!(found, Some(Ok(moved)) if moved.time >= fastest)
     }
 
     /// Takes what is chosen if it is faster and fits.
     fn count(&self, branch: &mut Branch<'_>) {
-        let found = timed(self.task, (self.runs, &branch.chosen), branch.budget, branch.context.device);
+        let as_given = Algorithms::default();
+        let found = timed(self.task, (self.runs, &branch.chosen, &as_given), branch.budget, branch.context.device);
         if let Some(Ok(moved)) = found
             && branch.fastest.is_none_or(|fastest| moved.time < fastest)
         {
@@ -126,7 +131,7 @@ fn ways(gap: &Gap, tiers: &[Tier]) -> Vec<Leave> {
             for gone in (store.max(gap.from + 1) - 1)..gap.to - 1 {
                 for back in gone + 2..=gap.to {
                     let form = Form::Tier(tier);
-                    ways.push(Leave { value: gap.value, form, store, gone, back, used: gap.to });
+                    ways.push(Leave { value: gap.value, form, store, gone, back, used: gap.to, kept: false });
                 }
             }
         }

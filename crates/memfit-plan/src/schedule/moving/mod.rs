@@ -12,7 +12,7 @@ use memfit_ir::Bytes;
 use super::moves::Choices;
 use super::refine::{refine, tiers};
 use super::transfers::{Chooser, Gap, Gaps, Leave, live_of, timed};
-use super::{Front, Infeasible, Moved, Point, RunList, Task};
+use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Task};
 use crate::Context;
 use lattice::Lattices;
 

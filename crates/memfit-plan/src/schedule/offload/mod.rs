@@ -5,32 +5,41 @@
 //! waited for, is for the clock to say.
 
 mod autoswap;
+mod autotm;
 mod best;
+mod chromosome;
 mod dymem;
 mod flashneuron;
+mod flow;
 mod g10;
 mod lru;
+mod maps;
+mod modnn;
 mod sentinel;
 mod superneurons;
+mod swapadvisor;
 mod vdnn;
 
 pub use autoswap::AutoSwap;
+pub use autotm::AutoTm;
 pub use best::Best;
 pub use dymem::Dymem;
 pub use flashneuron::FlashNeuron;
 pub use g10::G10;
 pub use lru::Lru;
+pub use modnn::MoDnn;
 pub use sentinel::Sentinel;
 pub use superneurons::SuperNeurons;
+pub use swapadvisor::SwapAdvisor;
 pub use vdnn::Vdnn;
 
 // What all of the family stands on; strategies import it from here.
 use super::layers::{Layer, turn};
 use super::transfers::{
-    Chooser, Gap, Gaps, Pressure, Window, leave_in_time, leave_when_copied, on_demand, return_one_ahead,
+    Chooser, Gap, Gaps, LEAST, Pressure, Window, leave_in_time, leave_when_copied, on_demand, return_one_ahead,
     standardise,
 };
-use super::{Front, Infeasible, Moved, RunList, Scheduler, Task, moving, random};
+use super::{Algorithms, Front, Infeasible, Moved, RunList, Scheduler, Task, moving, random, solver};
 
 /// Every strategy. This order is the order of the manual.
 pub const OFFLOADS: &[&dyn Scheduler] = &[
@@ -39,6 +48,7 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &Vdnn::CONV,
     &Vdnn::DYN,
     &Vdnn::PLUS_PLUS,
+    &MoDnn,
     &Dymem,
     &AutoSwap::DOA,
     &AutoSwap::AOA,
@@ -49,5 +59,9 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &Sentinel,
     &FlashNeuron,
     &G10,
+    &AutoTm::STATIC,
+    &AutoTm::SYNC,
+    &AutoTm::ASYNC,
+    &SwapAdvisor::DEFAULT,
     &Best,
 ];

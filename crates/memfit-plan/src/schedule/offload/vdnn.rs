@@ -3,18 +3,18 @@
 //! Source: Rhu, Gimelshein, Clemons, Zulfiqar and Keckler, "vDNN: Virtualized Deep Neural Networks for Scalable,
 //! Memory-Efficient Neural Network Design", MICRO 2016: a map goes beside its last forward reader, and the next op waits
 //! for the copy; in the backward pass the next map is fetched while the layer above it runs. `all` moves every map, `conv` those that
-//! convolutions read, `dyn` the first of nothing, `conv`, `all` that fits. Without the wait: Shriram, Garg and Kulkarni,
+//! convolutions read, both with the algorithms of least scratch memory, its (m). `dyn` is the first that fits of nothing, `conv`, `all` with the
+//! fastest algorithms, its (p); `conv`, `all` with the fastest for which there is room beside what is live, its greedy ones; `conv`, `all` (m). Without the wait: Shriram, Garg and Kulkarni,
 //! "Dynamic Memory Management for GPU-based Training of Deep Neural Networks" (vDNN++), IPDPS 2019, here the faster of both maps
-//! with and without the wait. We differ: a map is whatever is used before forward turns to backward and after, and a fetch is
+//! with and without the wait, and with the fastest algorithms that there is room for. We differ: greedy ones see only their own op; that `all` (m)
+//! fits is not asked first; a map is whatever is used before forward turns to backward and after, and a fetch is
 //! waited for where its map is used, not at the end of the layer above. What moves does not depend on the budget. Time O(maps
 //! × log maps), and a run of the clock for each policy that is tried. Wrong choice where memory is not that short.
 
 use memfit_ir::Bytes;
 
-use super::{
-    Chooser, Front, Infeasible, Moved, RunList, Scheduler, Task, Window, leave_when_copied, return_one_ahead,
-    turn,
-};
+use super::maps::{Policy, fitting};
+use super::{Algorithms, Chooser, Front, Infeasible, Moved, RunList, Scheduler, Task};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -22,28 +22,28 @@ use crate::{Context, Info};
 pub struct Vdnn {
     info: Info,
     /// What is tried, in this order.
-    policies: &'static [Policy],
+    trials: &'static [Trial],
     /// Whether the fastest is taken, not the first that fits.
     fastest: bool,
 }
 
+/// Maps that move, and the scratch memory that ops take beside.
 #[derive(Clone, Copy, Debug)]
-struct Policy {
-    maps: Maps,
-    /// Whether ops wait for the copy of a map that they have used.
-    waits: bool,
+struct Trial(Policy, Scratch);
+
+/// By which algorithms ops run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scratch {
+    /// Those that take least, (m) in the paper.
+    Least,
+    /// The fastest, (p).
+    Any,
+    /// The fastest for which there is room beside what is live.
+    Left,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Maps {
-    None,
-    Convolutions,
-    All,
-}
-
-const NONE: Policy = Policy { maps: Maps::None, waits: true };
-const CONV: Policy = Policy { maps: Maps::Convolutions, waits: true };
-const ALL: Policy = Policy { maps: Maps::All, waits: true };
+const CONV: Policy = Policy::CONV;
+const ALL: Policy = Policy::ALL;
 
 const fn info(name: &'static str, summary: &'static str) -> Info {
     Info { name, summary, source: "Rhu et al., vDNN, MICRO 2016", year: 2016 }
@@ -53,21 +53,29 @@ impl Vdnn {
     /// Every map.
     pub const ALL: Vdnn = Vdnn {
         info: info("vdnn-all", "every input map of a layer, one copy to a layer"),
-        policies: &[ALL],
+        trials: &[Trial(ALL, Scratch::Least)],
         fastest: false,
     };
 
     /// What convolutions read.
     pub const CONV: Vdnn = Vdnn {
         info: info("vdnn-conv", "the input maps of convolutions, one copy to a layer"),
-        policies: &[CONV],
+        trials: &[Trial(CONV, Scratch::Least)],
         fastest: false,
     };
 
     /// The first that fits.
     pub const DYN: Vdnn = Vdnn {
         info: info("vdnn-dyn", "nothing, the maps of convolutions, or all: the first that fits"),
-        policies: &[NONE, CONV, ALL],
+        trials: &[
+            Trial(Policy::NONE, Scratch::Any),
+            Trial(CONV, Scratch::Any),
+            Trial(ALL, Scratch::Any),
+            Trial(CONV, Scratch::Left),
+            Trial(ALL, Scratch::Left),
+            Trial(CONV, Scratch::Least),
+            Trial(ALL, Scratch::Least),
+        ],
         fastest: false,
     };
 
@@ -79,11 +87,15 @@ impl Vdnn {
             source: "Shriram et al., vDNN++, IPDPS 2019",
             year: 2019,
         },
-        policies: &[
-            CONV,
-            ALL,
-            Policy { maps: Maps::Convolutions, waits: false },
-            Policy { maps: Maps::All, waits: false },
+        trials: &[
+            Trial(CONV, Scratch::Left),
+            Trial(ALL, Scratch::Left),
+            Trial(CONV.without_waiting(), Scratch::Left),
+            Trial(ALL.without_waiting(), Scratch::Left),
+            Trial(CONV, Scratch::Least),
+            Trial(ALL, Scratch::Least),
+            Trial(CONV.without_waiting(), Scratch::Least),
+            Trial(ALL.without_waiting(), Scratch::Least),
         ],
         fastest: true,
     };
@@ -98,8 +110,23 @@ impl Scheduler for Vdnn {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let mut best: Option<Moved> = None;
-        for policy in self.policies {
-            let windows = windows(task, &chooser, *policy);
+        let choices = task.has_choices();
+        for (at, &Trial(policy, scratch)) in self.trials.iter().enumerate() {
+            // What differs from one before in its algorithms alone is the same where there are none to choose.
+            let before = |trial: &Trial| (trial.0.maps, trial.0.waits) == (policy.maps, policy.waits);
+            if !choices && self.trials[..at].iter().any(before) {
+                continue;
+            }
+            chooser.set_algorithms(match scratch {
+                Scratch::Any => Algorithms::fastest(task),
+                Scratch::Least | Scratch::Left => Algorithms::smallest(task),
+            });
+            let mut windows = policy.windows(task, &chooser);
+            if scratch == Scratch::Left && choices {
+                let fitting = fitting(task, &chooser, &windows);
+                chooser.set_algorithms(fitting);
+                windows = policy.windows(task, &chooser);
+            }
             let Some(moved) = chooser.run_at(&windows) else { continue };
             if best.as_ref().is_none_or(|best| moved.time < best.time) {
                 best = Some(moved);
@@ -110,23 +137,4 @@ impl Scheduler for Vdnn {
         }
         chooser.found(best)
     }
-}
-
-/// The maps that `policy` moves, and when they are away.
-fn windows(task: &Task<'_>, chooser: &Chooser<'_>, policy: Policy) -> Vec<Window> {
-    let (step, turn) = (chooser.step(), turn(task));
-    let chosen = step.gaps.iter().filter(|gap| {
-        gap.crosses(turn)
-            && match policy.maps {
-                Maps::None => false,
-                Maps::Convolutions => task.is_map_of_convolution(gap.value, turn),
-                Maps::All => true,
-            }
-    });
-    let mut windows: Vec<Window> = chosen.map(|&gap| Window::beside(gap)).collect();
-    if !policy.waits {
-        leave_when_copied(step, &mut windows);
-    }
-    return_one_ahead(&mut windows, turn);
-    windows
 }

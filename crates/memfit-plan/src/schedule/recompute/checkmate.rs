@@ -14,6 +14,7 @@ use memfit_ir::{Bytes, Nanos};
 use super::climb;
 use super::ids::NodeId;
 use super::model::{self, Answer};
+use super::solver::too_large;
 use super::{Front, Infeasible, Instead, Point, RunList, Scheduler, Task};
 use crate::problem::signed;
 use crate::{Context, Info};
@@ -50,14 +51,7 @@ fn too_much(task: &Task<'_>) -> Option<String> {
     if !model::can_say(task) {
         return Some("the integer programme knows no values that are mutated in place".to_owned());
     }
-    (variables > model::MOST).then(|| {
-        let (nodes, most) = (task.nodes(), model::MOST);
-        let more =
-            if cfg!(feature = "highs") { "" } else { "; feature `highs` brings a solver for larger ones" };
-        format!(
-            "the integer programme of {nodes} ops has {variables} variables, the solver takes {most}{more}"
-        )
-    })
+    too_large(task.nodes(), variables)
 }
 
 /// How long a solver with a clock may take.

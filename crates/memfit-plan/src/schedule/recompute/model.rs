@@ -1,15 +1,12 @@
 //! Checkmate's integer programme over stages: which node runs again in which stage, what is kept between.
 
 use good_lp::{
-    Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,
-    variable,
+    Constraint, Expression, ProblemVariables, ResolutionError, Solution, Variable, constraint, variable,
 };
 
 use super::ids::NodeId;
+use super::solver::minimise;
 use super::{RunList, Task};
-
-/// The most variables that the solver at hand is asked to handle.
-pub(super) const MOST: usize = if cfg!(feature = "highs") { 120_000 } else { 500 };
 
 /// Something that is decided, or known.
 #[derive(Clone, Copy, Debug)]
@@ -99,14 +96,7 @@ fn grain(task: &Task<'_>) -> u64 {
 
 /// Solves the programme of `task` with `limit` bytes beside the constant; with `known`, for less time in later
 /// runs than that. `relaxed`: its linear relaxation. A solver that has the choice stops after `seconds`.
-pub(super) fn solve(
-    task: &Task<'_>,
-    limit: i64,
-    known: Option<u64>,
-    relaxed: bool,
-    #[cfg_attr(not(feature = "highs"), allow(unused_variables, reason = "for the other solver"))]
-    seconds: u32,
-) -> Answer {
+pub(super) fn solve(task: &Task<'_>, limit: i64, known: Option<u64>, relaxed: bool, seconds: u32) -> Answer {
     let mut model = Model {
         task,
         vars: ProblemVariables::new(),
@@ -133,16 +123,7 @@ pub(super) fn solve(
         rows.push(constraint!(time.clone() <= (known as f64 - grain(task) as f64 / 2.0) / scale));
     }
     let objective = time.clone();
-    let problem = vars.minimise(time);
-    #[cfg(feature = "highs")]
-    let mut problem =
-        problem.using(good_lp::solvers::highs::highs).set_time_limit(f64::from(seconds)).set_threads(1);
-    #[cfg(not(feature = "highs"))]
-    let mut problem = problem.using(good_lp::solvers::microlp::microlp);
-    for row in rows {
-        problem.add_constraint(row);
-    }
-    match problem.solve() {
+    match minimise(vars, time, rows, seconds) {
         Ok(solution) => {
             let read = |table: &Vec<Vec<Term>>| {
                 table.iter().map(|row| row.iter().map(|term| term.value(&solution)).collect()).collect()

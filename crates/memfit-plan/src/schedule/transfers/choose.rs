@@ -6,17 +6,16 @@
 //! thinks of time is an opinion, the clock's word counts. Time O(gaps × (gaps + runs)) for a choice.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use memfit_ir::{Bytes, Device, Link, Nanos, Tier, ValueId};
-use memfit_sim::simulate;
+use memfit_ir::{Bytes, Nanos, ValueId};
 
-use super::gaps::{Gap, Gaps, Pressure, Waits};
+use super::gaps::{Gap, Gaps, Pressure, Waits, link};
 use super::random::Random;
 use super::tiers::spread;
-use super::windows::{Leave, Window, live_without, narrow, program, windows};
-use super::{Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
+use super::windows::{Leave, Window, live_without, narrow, timed, windows};
+use super::{Algorithms, Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
-use crate::liveness::Profile;
 
 /// What makes a gap worth choosing.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +55,7 @@ pub(in crate::schedule) struct Chooser<'a> {
     margin: i64,
     /// Time of all runs, nothing waited for.
     base: Nanos,
+    algorithms: Algorithms,
     /// The least live bytes that a choice came to which was too large.
     lowest: Option<Bytes>,
 }
@@ -71,7 +71,8 @@ impl<'a> Chooser<'a> {
     ) -> Option<Self> {
         let step = Gaps::of(task, runs, waits, context.device)?;
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
-        Some(Chooser { task, runs, step, context, budget, margin: 0, base, lowest: None })
+        let algorithms = Algorithms::default();
+        Some(Chooser { task, runs, step, context, budget, margin: 0, base, algorithms, lowest: None })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -174,6 +175,25 @@ impl<'a> Chooser<'a> {
         let climbed = best.map(|(chosen, moved)| self.climb(chosen, moved));
         let weighed = self.weighed(self.context.seed);
         [climbed, weighed].into_iter().flatten().min_by_key(|(_, moved)| moved.time)
+    }
+
+    /// Has ops run by `algorithms` from now on.
+    pub(in crate::schedule) fn set_algorithms(&mut self, algorithms: Algorithms) {
+        let mut later = 0i64;
+        for (run, (node, _)) in self.runs.each(self.task).enumerate() {
+            let was = self.algorithms.more(self.task, node.index());
+            let is = algorithms.more(self.task, node.index());
+            self.step.live[run] += is.0 - was.0;
+            later += is.1 - was.1;
+            self.step.begins[run + 1] = self.step.begins[run + 1].saturating_add_signed(later);
+        }
+        self.base = Nanos(self.step.begins.last().copied().unwrap_or(0));
+        self.algorithms = algorithms;
+    }
+
+    /// By which algorithms ops run.
+    pub(in crate::schedule) fn algorithms(&self) -> &Algorithms {
+        &self.algorithms
     }
 
     /// The most that may be live.
@@ -369,6 +389,14 @@ impl<'a> Chooser<'a> {
         self.fastest_of(ways.collect())
     }
 
+    /// As [`Chooser::run`], with copies that stay: what leaves again is not copied again.
+    pub(in crate::schedule) fn run_keeping_copies(&mut self, chosen: &[usize]) -> Option<Moved> {
+        let mut windows = windows(&self.step, chosen, self.limit());
+        let mut stored = BTreeSet::new();
+        windows.iter_mut().for_each(|window| window.kept = !stored.insert(window.gap.value));
+        self.run_at(&windows)
+    }
+
     /// The step with what `windows` say away as they say, if it fits and is a step at all.
     pub(in crate::schedule) fn run_at(&mut self, windows: &[Window]) -> Option<Moved> {
         if !self.is_tiered() {
@@ -401,7 +429,7 @@ impl<'a> Chooser<'a> {
 
     fn timed(&mut self, windows: &[Window]) -> Option<Moved> {
         let leaves: Vec<Leave> = windows.iter().map(Leave::from).collect();
-        match timed(self.task, (self.runs, &leaves), self.budget, self.context.device)? {
+        match timed(self.task, (self.runs, &leaves, &self.algorithms), self.budget, self.context.device)? {
             Ok(moved) => Some(moved),
             Err(peak) => {
                 self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
@@ -445,28 +473,6 @@ impl<'a> Chooser<'a> {
         }
         (chosen, best)
     }
-}
-
-/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
-/// tier holds. `None` if it is no step at all.
-pub(in crate::schedule) fn timed(
-    task: &Task<'_>,
-    (runs, leaves): (&RunList, &[Leave]),
-    budget: Bytes,
-    device: &Device,
-) -> Option<Result<Moved, Bytes>> {
-    let program = program(task, runs, leaves)?;
-    let peak = Profile::of(&program, device.align).peak().0;
-    let timeline = simulate(task.graph, &program, None, device);
-    let limits = device.limits();
-    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
-    let time = timeline.time;
-    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
-}
-
-/// The link over which copies go: that to host memory, or to the disk where there is no other.
-pub(in crate::schedule) fn link(device: &Device) -> Option<Link> {
-    device.link.or_else(|| device.disk.map(|disk| disk.link))
 }
 
 /// What `gap` is worth, of which so many ns lie above the budget.

@@ -150,6 +150,11 @@ impl Pressure {
     }
 }
 
+/// The link over which copies go: that to host memory, or to the disk where there is no other.
+pub(in crate::schedule) fn link(device: &Device) -> Option<Link> {
+    device.link.or_else(|| device.disk.map(|disk| disk.link))
+}
+
 /// What is smaller is not worth a transfer.
 pub(in crate::schedule) const LEAST: i64 = 4 << 10;
 

@@ -6,16 +6,16 @@ mod tiers;
 mod weigh;
 mod windows;
 
-pub(super) use choose::{Chooser, link, timed};
-pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
+pub(super) use choose::Chooser;
+pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits, link};
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
 pub(super) use windows::{
-    Leave, Window, leave_in_time, leave_when_copied, live_of, on_demand, return_one_ahead,
+    Leave, Window, leave_in_time, leave_when_copied, live_of, on_demand, return_one_ahead, timed,
 };
 
 use super::editor::Away;
 use super::ids::NodeId;
-use super::{Front, Infeasible, Moved, RunList, Task, random};
+use super::{Algorithms, Front, Infeasible, Moved, RunList, Task, random};
 use crate::problem::signed;

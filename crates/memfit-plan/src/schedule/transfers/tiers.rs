@@ -7,6 +7,7 @@
 
 use memfit_ir::{Bytes, Device, Link};
 
+use super::windows::follow_copies;
 use super::{Gaps, Window};
 
 /// Shares of the bytes, in hundredths, that go to the disk at least.
@@ -40,6 +41,7 @@ pub(super) fn spread(step: &Gaps, windows: &[Window], budget: i64, device: &Devi
         let mut windows = windows.to_vec();
         let on_disk = windows.iter_mut().zip(way).filter_map(|(window, on_disk)| on_disk.then_some(window));
         on_disk.for_each(|window| window.move_to_disk(disk.link));
+        follow_copies(&mut windows);
         windows
     });
     spread.collect()

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
+use memfit_ir::{Action, Bytes, Device, Form, Link, Program, Schedule, Tier, ValueId};
+use memfit_sim::simulate;
 
 use super::gaps::{Gap, Gaps};
-use super::{RunList, Task};
+use super::{Algorithms, Moved, RunList, Task};
+use crate::liveness::Profile;
 
 /// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
@@ -20,12 +22,14 @@ pub(in crate::schedule) struct Window {
     pub(in crate::schedule) gone: usize,
     /// The run before which it is fetched, more than one beyond `gone`, and `gap.to` at most.
     pub(in crate::schedule) back: usize,
+    /// Whether the copy that an earlier window has made is still there, so that nothing is stored.
+    pub(in crate::schedule) kept: bool,
 }
 
 impl Window {
     /// From right after the use before `gap` until right before the one after it.
     pub(in crate::schedule) fn whole(gap: Gap) -> Window {
-        Window { gap, form: gap.form, store: gap.from + 1, gone: gap.from, back: gap.to }
+        Window { gap, form: gap.form, store: gap.from + 1, gone: gap.from, back: gap.to, kept: false }
     }
 
     /// Its copy waits on a disk behind `link`.
@@ -65,12 +69,23 @@ pub(in crate::schedule) struct Leave {
     pub(in crate::schedule) back: usize,
     /// The run that uses it next.
     pub(in crate::schedule) used: usize,
+    /// As [`Window`] has it.
+    pub(in crate::schedule) kept: bool,
 }
 
 impl From<&Window> for Leave {
     fn from(window: &Window) -> Leave {
-        let Window { gap, form, store, gone, back } = *window;
-        Leave { value: gap.value, form, store, gone, back, used: gap.to }
+        let Window { gap, form, store, gone, back, kept } = *window;
+        Leave { value: gap.value, form, store, gone, back, used: gap.to, kept }
+    }
+}
+
+/// Has what is kept in a copy wait where that copy is.
+pub(super) fn follow_copies(windows: &mut [Window]) {
+    let made = windows.iter().filter(|window| !window.kept);
+    let forms: BTreeMap<ValueId, Form> = made.map(|window| (window.gap.value, window.form)).collect();
+    for window in windows.iter_mut().filter(|window| window.kept) {
+        window.form = forms.get(&window.gap.value).copied().unwrap_or(window.form);
     }
 }
 
@@ -170,9 +185,33 @@ fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs` in which values are away as `leaves` say.
-pub(in crate::schedule) fn program(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Option<Program> {
-    actions(task, runs, leaves).program(task.graph, task.in_place).ok()
+/// The program of `runs`, each by its algorithm, in which values are away as `leaves` say.
+pub(in crate::schedule) fn program(
+    task: &Task<'_>,
+    (runs, leaves): (&RunList, &[Leave]),
+    algorithms: &Algorithms,
+) -> Option<Program> {
+    let mut schedule = actions(task, runs, leaves);
+    algorithms.enter(task, &mut schedule.actions);
+    schedule.program(task.graph, task.in_place).ok()
+}
+
+/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
+/// tier holds. `None` if it is no step at all.
+pub(in crate::schedule) fn timed(
+    task: &Task<'_>,
+    ways: (&RunList, &[Leave], &Algorithms),
+    budget: Bytes,
+    device: &Device,
+) -> Option<Result<Moved, Bytes>> {
+    let (runs, leaves, algorithms) = ways;
+    let program = program(task, (runs, leaves), algorithms)?;
+    let peak = Profile::of(&program, device.align).peak().0;
+    let timeline = simulate(task.graph, &program, None, device);
+    let limits = device.limits();
+    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
+    let time = timeline.time;
+    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
@@ -245,7 +284,9 @@ fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
     let mut releases = stores.clone();
     let mut loads = stores.clone();
     for (at, leave) in leaves.iter().enumerate() {
-        stores[leave.store].push(at);
+        if !leave.kept {
+            stores[leave.store].push(at);
+        }
         // A stay ends with its last use, which the store is, if it is not before the run that is.
         if leave.gone >= leave.store {
             releases[leave.gone + 1].push(at);
