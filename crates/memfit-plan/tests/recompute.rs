@@ -91,7 +91,7 @@ fn hammer(strategy: &dyn Scheduler, device: &Device, graph: &Graph, what: &str) 
             };
             fitted += 1;
             let first = &front.points[0];
-            assert!(front.bound <= first.cost.time && front.bound >= task.base_time(), "{what}");
+            assert!(front.bound <= first.cost.time && front.bound >= task.least_time(), "{what}");
             assert!(last.is_none_or(|time| first.cost.time <= time), "{what}: slower with more");
             last = Some(first.cost.time);
             for point in &front.points {

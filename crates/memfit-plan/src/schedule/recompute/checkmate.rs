@@ -92,8 +92,10 @@ impl Scheduler for Checkmate {
         let base = task.base_time().0;
         let known = front.fastest(budget).map(|point| point.cost.time.0 - base);
         let limit = signed(budget) - task.constant - task.snapshots;
-        // Without permitted takeovers the programme counts exactly what a schedule holds.
-        let exact = task.snapshots == 0 && (0..task.nodes()).all(|node| task.reuses.row(node).is_empty());
+        // Without permitted takeovers the programme counts exactly what a schedule holds. It knows one algorithm of each op.
+        let exact = task.snapshots == 0
+            && !task.has_choices()
+            && (0..task.nodes()).all(|node| task.reuses.row(node).is_empty());
         match model::solve(task, limit, known, false, seconds(context)) {
             Answer::Solved { runs, time, .. } => {
                 let stages = runs.iter().map(|row| row.iter().map(|&run| run > 0.5).collect::<Vec<bool>>());
