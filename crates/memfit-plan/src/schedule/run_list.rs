@@ -190,7 +190,7 @@ impl RunList {
         }
         more(self.runs.len(), &mut actions);
         actions.extend(task.held.iter().map(|&value| Action::Release(value, None)));
-        Schedule { actions }
+        Schedule { actions, ..Schedule::default() }
     }
 
     /// The program: each run a compute step, each buffer freed right after its last use or taken over.
