@@ -4,7 +4,7 @@
 //! The clock of the [`editor`](super::editor) says what each change takes; the program that comes out is timed by the simulator,
 //! and counts only if that is faster. Work is counted, never timed.
 
-use memfit_ir::{Bytes, Codec, Device, Form, Tier};
+use memfit_ir::{Bytes, Codec, Device, Form, Nanos, Tier};
 
 use super::editor::Away;
 use super::moves::Choices;
@@ -40,6 +40,7 @@ pub(super) fn refine(
 ) -> Front {
     let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec()));
     let mut points = vec![best.point(runs)];
+    let spare = task.spare(context.device);
     let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
     for (round, heat) in [(0u64, MILD), (1, WARM)] {
         if fastest <= task.base_time() || (context.stop)() {
@@ -47,12 +48,14 @@ pub(super) fn refine(
         }
         let search = |(runs, away): &(RunList, Vec<Away>)| {
             let choices = (choices.clone(), context.seed.wrapping_add(round));
-            Search::with_away(task, runs, signed(budget) - task.constant, (away, context.device), choices)
+            Search::with_away(task, runs, signed(budget) - task.constant, (away, &spare), choices)
         };
         let Some(mut here) = search(&from) else { break };
+        // The editor's clock knows no transfers of what is at home elsewhere: it is held to its own word.
+        let least = if task.is_parked() { fastest.min(Nanos(here.told())) } else { fastest };
         let mut found: Option<(RunList, Vec<Away>)> = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        here.anneal(effort, fastest.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
+        here.anneal(effort, least.0, |editor| found = Some((editor.runs.schedule(), editor.all_away())));
         let Some(found) = found else { continue };
         let Some(mut here) = search(&found) else { break };
         here.prune(context.stop);

@@ -3,12 +3,13 @@
 //! Source: ours; the scores are those of the field (`transfers/choose.rs`). We differ in that each choice is lowered to a
 //! program, with waits, and timed by the clock; the fastest is what counts, improved by local search over what is away and for
 //! how long. Guarantee: live bytes and copies within their
-//! budgets, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to
+//! budgets, no op runs twice. Where that finds nothing, parameters and state are at home in other memory, as few of them as will do, all
+//! optimizer state, or all that may be: the fastest of the three. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to
 //! what was found first. Wrong choice where ops are cheaper to run again than their results to move.
 
 use memfit_ir::Bytes;
 
-use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, refine, tiers};
+use super::{Front, Infeasible, Scheduler, Task, moving, rungs};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -26,11 +27,13 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let runs = RunList::plain(task);
-        let mut chooser = Chooser::of(task, &runs, budget, context)?;
-        let Some((chosen, moved)) = chooser.fastest() else { return chooser.found(None) };
-        let away = chooser.away(&chosen);
-        let choices = Choices::default().and_waits(task, &tiers(context.device), context.device);
-        Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
+        let missed = match moving(task, budget, context) {
+            Ok(front) => return Ok(front),
+            Err(missed) => missed,
+        };
+        // Between its uses no value can leave that lasts; across the end of the step it can.
+        let rungs = rungs(task, budget, context.device).into_iter();
+        let found = rungs.filter_map(|task| moving(&task, budget, context).ok());
+        found.min_by_key(Front::time).ok_or(missed)
     }
 }

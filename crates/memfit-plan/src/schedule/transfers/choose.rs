@@ -7,16 +7,15 @@
 
 use std::cmp::Reverse;
 
-use memfit_ir::{Bytes, Device, Link, Nanos, Tier, ValueId};
-use memfit_sim::simulate;
+use memfit_ir::{Bytes, Device, Nanos, ValueId};
 
 use super::gaps::{Gap, Gaps, Pressure, Waits};
 use super::random::Random;
 use super::tiers::spread;
-use super::windows::{Leave, Window, live_without, narrow, program, windows};
+use super::timed::{link, timed};
+use super::windows::{Leave, Window, live_without, narrow, windows};
 use super::{Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
-use crate::liveness::Profile;
 
 /// What makes a gap worth choosing.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +50,8 @@ pub(in crate::schedule) struct Chooser<'a> {
     runs: &'a RunList,
     step: Gaps,
     context: &'a Context<'a>,
+    /// The context's device, with what storages that are at home in other tiers leave of those.
+    spare: Device,
     budget: Bytes,
     /// Bytes by which live bytes stay below the budget while gaps are chosen.
     margin: i64,
@@ -71,7 +72,8 @@ impl<'a> Chooser<'a> {
     ) -> Option<Self> {
         let step = Gaps::of(task, runs, waits, context.device)?;
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
-        Some(Chooser { task, runs, step, context, budget, margin: 0, base, lowest: None })
+        let spare = task.spare(context.device);
+        Some(Chooser { task, runs, step, context, spare, budget, margin: 0, base, lowest: None })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -207,7 +209,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// As [`Chooser::greedy`], with some chosen already.
-    pub(super) fn completed(
+    pub(in crate::schedule) fn completed(
         &self,
         mut chosen: Vec<usize>,
         rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
@@ -310,7 +312,7 @@ impl<'a> Chooser<'a> {
     fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
         let size = gap.copy;
         let during = gap.from..gap.to.min(copies.len() - 1) + 1;
-        let device = self.context.device;
+        let device = &self.spare;
         let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
         let fits = copies[during.clone()].iter().all(|&held| held + size <= room);
         if fits {
@@ -362,7 +364,7 @@ impl<'a> Chooser<'a> {
         let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
         whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
         let ways =
-            spread(&self.step, &whole, self.limit(), self.context.device).into_iter().map(|mut way| {
+            spread(&self.step, &whole, self.limit(), &self.spare).into_iter().map(|mut way| {
                 narrow(&self.step, &mut way, self.limit());
                 way
             });
@@ -374,7 +376,7 @@ impl<'a> Chooser<'a> {
         if !self.is_tiered() {
             return self.timed(windows);
         }
-        let ways = spread(&self.step, windows, self.limit(), self.context.device);
+        let ways = spread(&self.step, windows, self.limit(), &self.spare);
         self.fastest_of(ways)
     }
 
@@ -449,28 +451,6 @@ impl<'a> Chooser<'a> {
         }
         (chosen, best)
     }
-}
-
-/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
-/// tier holds. `None` if it is no step at all.
-pub(in crate::schedule) fn timed(
-    task: &Task<'_>,
-    (runs, leaves): (&RunList, &[Leave]),
-    budget: Bytes,
-    device: &Device,
-) -> Option<Result<Moved, Bytes>> {
-    let program = program(task, runs, leaves)?;
-    let peak = Profile::of(&program, device.align).peak().0;
-    let timeline = simulate(task.graph, &program, None, device);
-    let limits = device.limits();
-    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
-    let time = timeline.time;
-    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
-}
-
-/// The link over which copies go: that to host memory, or to the disk where there is no other.
-pub(in crate::schedule) fn link(device: &Device) -> Option<Link> {
-    device.link.or_else(|| device.disk.map(|disk| disk.link))
 }
 
 /// What `gap` is worth, of which so many ns lie above the budget.

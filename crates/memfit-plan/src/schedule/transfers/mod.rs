@@ -3,17 +3,20 @@
 mod choose;
 mod gaps;
 mod tiers;
+mod timed;
 mod weigh;
 mod windows;
 
-pub(super) use choose::{Chooser, link, timed};
+pub(super) use choose::Chooser;
 pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits};
+pub(super) use timed::{link, timed};
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
 pub(super) use windows::{Leave, Window, leave_when_copied, on_demand, return_one_ahead};
 
 use super::editor::Away;
+use super::homes::{HomeStay, ahead, beside};
 use super::ids::NodeId;
 use super::{Front, Infeasible, Moved, RunList, Task, random};
 use crate::problem::signed;

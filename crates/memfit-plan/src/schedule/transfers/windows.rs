@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
 
 use super::gaps::{Gap, Gaps};
-use super::{RunList, Task};
+use super::{HomeStay, RunList, Task};
 
 /// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
@@ -142,9 +142,15 @@ fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs` in which values are away as `leaves` say.
-pub(in crate::schedule) fn program(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Option<Program> {
-    actions(task, runs, leaves).program(task.graph, task.in_place).ok()
+/// The program of `runs` in which values are away as `leaves` say, and storages that are at home in another tier are there for
+/// `stays`.
+pub(in crate::schedule) fn program(
+    task: &Task<'_>,
+    runs: &RunList,
+    leaves: &[Leave],
+    stays: &[HomeStay],
+) -> Option<Program> {
+    actions(task, runs, leaves, stays).program(task.graph, task.in_place).ok()
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
@@ -211,7 +217,7 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
     }
 }
 
-fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
+fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave], stays: &[HomeStay]) -> Schedule {
     // What stands before each run, and after the last.
     let mut stores: Vec<Vec<usize>> = vec![Vec::new(); runs.len() + 1];
     let mut releases = stores.clone();
@@ -231,7 +237,7 @@ fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
         Form::EncodedOn(_, codec) => Some(Form::Encoded(codec)),
         Form::Tier(_) | Form::Encoded(_) => None,
     };
-    runs.actions_with(task, |run, actions| {
+    runs.actions_with(task, stays, |run, actions| {
         actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), form(at))));
         actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), held(at))));
         // Who is needed first is fetched first.
