@@ -245,6 +245,7 @@ class Judge:
             need(value in self.graph.sources and codec is None, f"{stay} is there before it can be")
             need(all(self.content(other)[0] != value for other in self.stage), f"{value} is there twice")
             need(stay[0] == "copy" or "over" not in self.claim(stay), f"{stay} takes nothing over")
+            need(stay[0] == "buffer" or value in self.graph.last.values(), f"{stay} does not last")
             self.fill(stay, (value, None), self.graph.truth[value or 0], -1)
         known: dict[object, int] = {}
         for now, step in enumerate(self.plan["steps"]):

@@ -34,7 +34,7 @@ fn run(trace: &Trace, runs: &[u32], budget: u64) -> Option<Stats> {
     };
     let graph = recorded(trace).unwrap().graph;
     let actions = runs.iter().map(|&op| Action::Run { op: OpId(op), algorithm: 0 }).collect();
-    let program = Schedule { actions }.program(&graph, InPlace::Must).unwrap();
+    let program = Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).unwrap();
     let plan = StepPlan::judge_unplaced(graph, &settings(1 << 20), program).unwrap();
     followed(trace, settings(budget), plan).unwrap().map(|(_, stats)| stats)
 }

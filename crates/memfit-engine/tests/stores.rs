@@ -86,7 +86,7 @@ fn schedule(graph: &Graph, rng: &mut Rng) -> Option<Schedule> {
             actions.push(Action::Run { op: OpId::at(at), algorithm: 0 });
         }
     }
-    any.then_some(Schedule { actions })
+    any.then_some(Schedule { actions, ..Schedule::default() })
 }
 
 /// The step of a generated graph, limits with room for all of it, and a plan of it with copies; `None` where the graph has

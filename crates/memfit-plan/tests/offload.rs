@@ -80,7 +80,7 @@ fn planned(
     let front = match strategy.plan(&task, budget, &context) {
         Ok(front) => front,
         Err(missed) => {
-            assert!(missed.proved == (budget < task.floor().0), "{what}: {missed:?}");
+            assert!(missed.proved == (budget < task.least()), "{what}: {missed:?}");
             return None;
         }
     };

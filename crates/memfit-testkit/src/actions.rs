@@ -1,8 +1,9 @@
 //! Schedules with runs, stores, loads and releases, valid by construction.
 //!
 //! Ops run in the graph's own order. Between them anything that can be done is done at random: values are stored in
-//! every form, loaded back, released, and ops run again. Only what nothing derives can go wrong is left out: no op runs
-//! again that must not, and nothing is loaded that is in its home.
+//! every form, loaded back, released, and ops run again. Storages that last may begin in another tier: they are loaded before
+//! they are used, and what they hold at the end is stored there. Only what nothing derives can go wrong is left out: no op
+//! runs again that must not, and nothing is loaded that is in its home.
 
 use memfit_ir::{Action, Codec, Effect, Form, Graph, OpId, Schedule, Tier, ValueId};
 
@@ -28,6 +29,9 @@ struct Writer<'a> {
     home: Vec<bool>,
     stored: Vec<(ValueId, Form)>,
     ran: Vec<OpId>,
+    parked: Vec<(ValueId, Tier)>,
+    /// By value: the tier in which the storage that it is a version of is at home, if that's not device memory.
+    tiers: Vec<Option<Tier>>,
 }
 
 /// A random schedule of `graph`, in which seeded ops may run again where `replays_random` says so.
@@ -43,8 +47,11 @@ pub fn schedule(graph: &Graph, replays_random: bool, rng: &mut Rng) -> Schedule 
         home: graph.value_ids().map(|value| is_source(value) && lasting[value.index()]).collect(),
         stored: Vec::new(),
         ran: Vec::new(),
+        parked: Vec::new(),
+        tiers: vec![None; graph.value_count()],
         rng,
     };
+    writer.park();
     let restless = 20 + writer.rng.below(60);
     for op in graph.op_ids() {
         while writer.rng.chance(restless) {
@@ -56,10 +63,42 @@ pub fn schedule(graph: &Graph, replays_random: bool, rng: &mut Rng) -> Schedule 
     while writer.rng.chance(restless) {
         writer.disturb();
     }
-    Schedule { actions: writer.actions }
+    writer.bring_home();
+    Schedule { actions: writer.actions, parked: writer.parked }
 }
 
 impl Writer<'_> {
+    /// Has some of the storages that last begin in another tier.
+    fn park(&mut self) {
+        for value in self.graph.value_ids() {
+            let persistent = self.graph.value(value).role.is_persistent();
+            if !(persistent && self.home[value.index()] && self.rng.chance(35)) {
+                continue;
+            }
+            let tier = if self.rng.chance(30) { Tier::Disk } else { Tier::Host };
+            (self.here[value.index()], self.home[value.index()]) = (false, false);
+            self.parked.push((value, tier));
+            self.tiers[value.index()] = Some(tier);
+            self.stored.push((value, Form::Tier(tier)));
+        }
+        for pair in self.graph.op_ids().flat_map(|op| self.graph.op(op).reuses).filter(|pair| pair.must) {
+            self.tiers[pair.output.index()] = self.tiers[pair.input.index()];
+        }
+    }
+
+    /// Stores what parked storages hold at the end, where it's not there already.
+    fn bring_home(&mut self) {
+        for value in self.graph.value_ids() {
+            let Some(tier) = self.tiers[value.index()].filter(|_| self.graph.is_result(value)) else {
+                continue;
+            };
+            let form = Form::Tier(tier);
+            if !self.stored.contains(&(value, form)) || self.here[value.index()] && self.rng.chance(20) {
+                self.actions.push(Action::Store(value, form));
+            }
+        }
+    }
+
     /// One thing that no first run is; or nothing, where chance names what can't be done.
     fn disturb(&mut self) {
         let values: Vec<ValueId> = self.graph.value_ids().filter(|value| self.here[value.index()]).collect();
@@ -115,6 +154,12 @@ impl Writer<'_> {
 
     fn run(&mut self, id: OpId) {
         let op = self.graph.op(id);
+        for &value in op.reads {
+            if let Some(tier) = self.tiers[value.index()].filter(|_| !self.here[value.index()]) {
+                self.actions.push(Action::Load(value, Form::Tier(tier)));
+                self.here[value.index()] = true;
+            }
+        }
         let algorithm = u16::try_from(self.rng.below(op.algorithms.len() + 1)).unwrap_or(0);
         self.actions.push(Action::Run { op: id, algorithm });
         for &value in op.writes {

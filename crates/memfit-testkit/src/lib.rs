@@ -18,6 +18,7 @@ mod rewrite;
 mod rng;
 mod shrink;
 mod sketch;
+mod trained;
 mod trial;
 
 pub mod brute;
@@ -33,6 +34,7 @@ pub use mutate::{MUTATORS, Mutator, Patient};
 pub use rng::Rng;
 pub use shrink::shrink;
 pub use sketch::{Sketch, graph, sketch};
+pub use trained::trained;
 pub use trial::{Verdict, mutant, try_plan};
 
 use memfit_ir::{Bytes, Device, Dtype, Nanos};

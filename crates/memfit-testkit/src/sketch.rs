@@ -39,13 +39,13 @@ impl Sketch {
         builder.finish().expect("a generated graph is valid")
     }
 
-    fn value(&mut self, role: Role, size: Bytes) -> ValueId {
+    pub(crate) fn value(&mut self, role: Role, size: Bytes) -> ValueId {
         let id = ValueId::at(self.values.len());
         self.values.push(ValueSpec { name: id.to_string(), size, role, ..ValueSpec::default() });
         id
     }
 
-    fn size(&self, value: ValueId) -> Bytes {
+    pub(crate) fn size(&self, value: ValueId) -> Bytes {
         self.values[value.index()].size
     }
 }

@@ -31,7 +31,7 @@ fn placed(graph: &Arc<memfit_ir::Graph>, schedule: &Schedule, seed: u64, rng: &m
 #[test]
 fn random_schedules_are_accepted_and_right_and_their_mutants_are_not_wrong() {
     let mut seen = [0usize; 5];
-    let mut mutants = 0;
+    let (mut mutants, mut homes) = (0, 0);
     for seed in 0..1500 {
         let graph = Arc::new(graph(seed));
         let rng = &mut Rng::new(!seed);
@@ -47,6 +47,7 @@ fn random_schedules_are_accepted_and_right_and_their_mutants_are_not_wrong() {
             assert_eq!(timeline.tier_peaks[tier.index()], verified.tier_peak(tier), "seed {seed}");
         }
         assert_eq!(timeline.stuck, 0, "seed {seed}");
+        homes += schedule.parked.len();
         for step in &case.plan.program.steps {
             match step {
                 Step::Offload { .. } => seen[0] += 1,
@@ -65,7 +66,61 @@ fn random_schedules_are_accepted_and_right_and_their_mutants_are_not_wrong() {
         }
     }
     assert!(seen.iter().all(|&count| count > 500), "{seen:?}");
-    assert!(mutants > 3000, "{mutants}");
+    assert!(mutants > 3000 && homes > 300, "{mutants} {homes}");
+}
+
+/// A parameter that a forward op reads and an update mutates: `v0` becomes `v2`.
+fn update() -> memfit_ir::Graph {
+    let text = r#"graph "update"
+  v0 = parameter 64 "w"
+  v1 = gradient 64 "g"
+  op0 = forward f(v0) -> v1 "f"
+  v2 = parameter 64 "w'"
+  op1 = update sgd(v0, v1) -> v2 "sgd" must=v0>v2
+"#;
+    memfit_ir::text::parse(text).expect("a text").graph.expect("a graph")
+}
+
+#[test]
+fn a_storage_that_begins_elsewhere_ends_there() {
+    let graph = update();
+    let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
+    let (before, after, host) = (ValueId(0), ValueId(2), Form::Tier(Tier::Host));
+    let schedule = |actions: Vec<Action>, parked: Vec<(ValueId, Tier)>| Schedule { actions, parked };
+    let parked = vec![(before, Tier::Host)];
+    let (load, store) = (Action::Load(before, host), Action::Store(after, host));
+    let good = schedule(vec![load, run(0), run(1), store], parked.clone());
+    let program = good.program(&graph, InPlace::Must).expect("a schedule");
+    // Fetched, used, mutated in place, stored; the copy that it began with ends when it has been fetched.
+    let kinds: Vec<&str> = program
+        .steps
+        .iter()
+        .map(|step| match step {
+            Step::Compute(_) => "run",
+            Step::Free(_) => "free",
+            Step::Offload { .. } => "out",
+            Step::Fetch { .. } => "in",
+            Step::Discard(_) => "discard",
+            Step::Await(_) => "await",
+            Step::Encode { .. } | Step::Decode { .. } => "codec",
+        })
+        .collect();
+    assert_eq!(kinds.join(" "), "in await discard run run free out await free");
+    assert_eq!((program.parked.len(), program.resident.len()), (1, 0));
+    let fault = |actions, parked| schedule(actions, parked).program(&graph, InPlace::Must).unwrap_err();
+    // Without the store the tier has what the storage held before: stale.
+    let stale = Unscheduled::NotBack { value: after, tier: Tier::Host };
+    assert_eq!(fault(vec![load, run(0), run(1)], parked.clone()), stale);
+    let elsewhere = Action::Store(after, Form::Tier(Tier::Disk));
+    assert_eq!(fault(vec![load, run(0), run(1), elsewhere], parked.clone()), stale);
+    let missing = Unscheduled::Missing { action: 0, value: before, form: None };
+    assert_eq!(fault(vec![run(0), run(1), store], parked.clone()), missing);
+    for wrong in
+        [vec![(after, Tier::Host)], vec![(ValueId(9), Tier::Host)], [parked.clone(), parked].concat()]
+    {
+        let value = wrong[0].0;
+        assert_eq!(fault(vec![load, run(0), run(1), store], wrong), Unscheduled::NotParked { value });
+    }
 }
 
 /// Three ops in a row, of which the last reads what the first and the second make.
@@ -85,7 +140,8 @@ fn waits_and_frees_stand_where_they_must() {
     let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
     let (x, host) = (ValueId(0), Form::Tier(Tier::Host));
     let steps = |actions: Vec<Action>| {
-        let program = Schedule { actions }.program(&graph, InPlace::Must).expect("a schedule");
+        let program =
+            Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).expect("a schedule");
         let name = |step: &Step| match step {
             Step::Compute(compute) => format!("run{}", compute.op.0),
             Step::Free(buffer) => format!("free{}", buffer.0),
@@ -121,7 +177,9 @@ fn what_can_not_be_done_is_refused_by_name() {
     let graph = small();
     let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
     let (x, form) = (ValueId(0), Form::Encoded(Codec::Zvc));
-    let fault = |actions: Vec<Action>| Schedule { actions }.program(&graph, InPlace::Must).unwrap_err();
+    let fault = |actions: Vec<Action>| {
+        Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).unwrap_err()
+    };
     assert_eq!(fault(vec![run(1)]), Unscheduled::Missing { action: 0, value: x, form: None });
     assert_eq!(
         fault(vec![run(0), Action::Load(x, form)]),

@@ -161,8 +161,10 @@ impl Judge<'_> {
         let stays: Vec<Stay> = self.program.resident.iter().map(|b| b.index()).chain(parked).collect();
         for stay in stays {
             let (content, ..) = self.claims[stay];
-            let source = content.value().filter(|&value| {
-                content == Content::Value(value) && self.graph.value(value).producer.is_none()
+            let lasts = |value: &Value<'_>| stay < self.program.buffers.len() || value.role.is_persistent();
+            let source = content.value().filter(|&id| {
+                let value = self.graph.value(id);
+                content == Content::Value(id) && value.producer.is_none() && lasts(&value)
             });
             if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
                 self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));

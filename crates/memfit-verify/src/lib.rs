@@ -12,7 +12,8 @@
 //! - **R0 graph**: the plan carries the digest of this graph.
 //! - **R1 structure**: every id names something; the layout has a place for each buffer; a compute step has
 //!   one buffer for each operand of its op, and names one of its algorithms; `lanes` is empty or complete.
-//! - **R2 stay**: a buffer or host copy is filled once, used only between then and its end, and ended once.
+//! - **R2 stay**: a buffer or host copy is filled once, used only between then and its end, and ended once. What is there
+//!   before the first step is what no op defines, each value once; a copy that is, is what a persistent storage begins with.
 //!   `Free` says that a stay is over and touches nothing: R11 and R12 keep the bytes from whoever comes next until
 //!   all who touched them are done.
 //! - **R3 size**: a buffer is as large as what it holds (encoded: at least the codec's room for it; workspace: at
@@ -26,15 +27,17 @@
 //! - **R8 effect**: `Once` and `Collective` ops run exactly once, `Seeded` ones at least once, and again only
 //!   if the host replays generator state, and once their first run is done; first runs keep the graph's order within
 //!   {Seeded} and within {Once, Collective}.
-//! - **R9 host**: copies in host memory and on disk fit the budget of their tier, counted in issue order.
+//! - **R9 host**: copies in host memory and on disk fit the budget of their tier, counted in issue order, those that are
+//!   there before the first step included.
 //! - **R10 lossy**: only lossy codecs that the limits name.
 //! - **R11 transfer**: nothing touches bytes or copies in flight, except to read what is being read. A
 //!   transfer is in flight until an `Await` on it, or on a later one of its queue, or on a step after such. Each tier
 //!   has a queue out and one in.
 //! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
 //!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist, 1,024 of them at most.
-//! - **R13 result**: at the end every result is in device memory, and every persistent storage is where it
-//!   was at the start (the same place, or the same tier), so that the step can run again.
+//! - **R13 result**: at the end every result is in device memory, and the last version of every persistent storage is
+//!   where the first one was at the start, its *home* (the same place, or a copy in the same tier), so that the step can run
+//!   again. A copy of an earlier version is not that.
 //!
 //! # Not checked
 //!

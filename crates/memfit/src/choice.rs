@@ -1,6 +1,6 @@
 //! Which strategies a goal comes to: those that are named, else the defaults that its means allow.
 
-use memfit_ir::{Bytes, Device, Graph};
+use memfit_ir::{Bytes, Device, Graph, Tier};
 use memfit_plan::Means;
 use memfit_plan::families::{self, Named, Strategy, Unknown, default_of};
 use memfit_plan::order::Order;
@@ -122,6 +122,16 @@ impl Choice {
             self.forget_tiers();
         }
         Ok(goal.options.means.offload && (is_some(host) || is_some(disk)))
+    }
+
+    /// Bytes of other memory in which parameters and state may be at home: none where nothing leaves the device.
+    pub(crate) fn elsewhere(&self) -> Bytes {
+        if !self.schedulers.iter().any(|one| one.family.means.offload) {
+            return Bytes::ZERO;
+        }
+        let limits = self.device.limits();
+        let tiers = Tier::ALL.iter().filter(|(tier, _)| self.device.link_to(*tier).is_some());
+        tiers.map(|&(tier, _)| limits.tier(tier)).sum()
     }
 
     /// Leaves what waits no other way than encoded.

@@ -8,7 +8,7 @@ use memfit_verify::Rejected;
 
 use crate::held::held;
 
-/// The op whose working set sets the floor.
+/// The op whose working set sets what no plan goes below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Witness {
     /// Index of the op.
@@ -35,12 +35,15 @@ pub struct Infeasible {
     /// The smallest budget that the strategies at hand can do with.
     pub needed: Bytes,
     /// No plan with these means fits below this.
+    pub least: Bytes,
+    /// Persistent bytes plus the largest single-op working set: the least too, unless parameters and state may be at home
+    /// elsewhere.
     pub floor: Bytes,
-    /// Whether the budget is below the floor: then none of those means can help.
+    /// Whether the budget is below the least: then none of those means can help.
     pub proved: bool,
-    /// What the floor is proved for: none of these fits below it.
+    /// What the least is proved for: none of these fits below it.
     pub of: &'static str,
-    /// The step that forces the floor.
+    /// The step that forces the least.
     pub witness: Option<Witness>,
     /// What stood in a strategy's way beside bytes.
     pub why: Option<String>,
@@ -49,10 +52,11 @@ pub struct Infeasible {
 }
 
 impl Infeasible {
-    /// That `budget` is too small, without a witness: `needed` is enough, and no `of` fits below `floor`.
+    /// That `budget` is too small, without a witness: `needed` is enough, and no `of` fits below `least`, which is the floor.
     #[must_use]
-    pub fn new(budget: Bytes, needed: Bytes, floor: Bytes, of: &'static str) -> Infeasible {
-        Infeasible { budget, needed, floor, proved: false, of, witness: None, why: None, moves: false }
+    pub fn new(budget: Bytes, needed: Bytes, least: Bytes, of: &'static str) -> Infeasible {
+        let (proved, moves) = (false, false);
+        Infeasible { budget, needed, least, floor: least, proved, of, witness: None, why: None, moves }
     }
 
     /// The budget and `other`, as text that tells them apart.
@@ -68,8 +72,8 @@ impl Infeasible {
 
     /// What is enough, and what is proved not to be.
     fn hint(&self) -> String {
-        let floor = if self.floor < self.needed {
-            format!("; proved: no {} fits below `{}` ({} B)", self.of, self.floor, self.floor.0)
+        let floor = if self.least < self.needed {
+            format!("; proved: no {} fits below `{}` ({} B)", self.of, self.least, self.least.0)
         } else {
             String::new()
         };
@@ -211,7 +215,7 @@ impl std::fmt::Display for Failure {
 
 impl std::fmt::Display for Infeasible {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (budget, other) = self.shown(if self.proved { self.floor } else { self.needed });
+        let (budget, other) = self.shown(if self.proved { self.least } else { self.needed });
         write!(f, "no plan fits `{budget}`")?;
         let Some(witness) = &self.witness else {
             return match self.proved {

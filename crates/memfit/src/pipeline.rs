@@ -59,8 +59,13 @@ pub struct Summary {
     pub peak: Bytes,
     /// Largest sum of live bytes of the chosen program, each buffer rounded up to the alignment.
     pub live_peak: Bytes,
-    /// No plan goes below: the floor.
+    /// No plan with the means that were allowed goes below: the floor, or less where parameters and state may be at home
+    /// elsewhere.
     pub lower_bound: Bytes,
+    /// Persistent bytes plus the largest single-op working set.
+    pub floor: Bytes,
+    /// Bytes of parameters, state and constants that are at home in other memory than the device's.
+    pub parked: Bytes,
     /// What 100 % of the peak means: the step as given, every op once, each buffer freed after its last use.
     pub unconstrained_peak: Bytes,
     /// What the step takes without any reuse: one buffer for each value.
@@ -211,7 +216,8 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
     let best = order.order(graph, &planner.context(Bytes::ZERO));
     let other = (order.info().name == default_of("order") && best != given).then_some(&given[..]);
     let orders = Orders { first: &best, other };
-    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, &floor)?;
+    let bound = Floor::below(graph, goal.device.align, choice.elsewhere());
+    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, (&floor, &bound))?;
     let mut names = vec![format!("order:{}", order.info().name)];
     let mut instead = None;
     if let Some(named) = candidate.by {
@@ -234,7 +240,9 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         budget,
         peak: candidate.placement.height,
         live_peak: Profile::of(&candidate.program, goal.device.align).peak().0,
-        lower_bound: floor.bytes,
+        lower_bound: bound.bytes,
+        floor: floor.bytes,
+        parked: parked(&candidate.program),
         unconstrained_peak,
         naive: Problem::of(graph, &Program::eager(graph), &planner.limits).0.total(),
         persistent: floor.persistent,
@@ -265,7 +273,12 @@ struct Chosen {
 }
 
 /// Every op once where that fits, else the fastest that one of the schedulers finds within the budget.
-fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Chosen, Failure> {
+/// Budgets count from `floor`, and nothing fits below `bound`.
+fn choose(
+    planner: &Planner<'_>,
+    orders: Orders<'_>,
+    (floor, bound): (&Floor, &Floor),
+) -> Result<Chosen, Failure> {
     let Planner { graph, goal, choice, placer, .. } = *planner;
     let schedulers: &[Named] = &choice.schedulers;
     let base = Profile::of(&Program::eager(graph), goal.device.align).peak().0;
@@ -295,8 +308,8 @@ fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Ch
         );
     }
     if !schedulers.is_empty() {
-        // Nothing fits below the floor; what is enough is found from there.
-        let low = budget.max(floor.bytes);
+        // Nothing fits below the bound; what is enough is found from there.
+        let low = budget.max(bound.bytes);
         match planner.fit(schedulers, orders, low) {
             Ok(candidate) if candidate.needs <= budget => {
                 return Ok(Chosen { candidate, budget, unconstrained_peak });
@@ -308,12 +321,17 @@ fn choose(planner: &Planner<'_>, orders: Orders<'_>, floor: &Floor) -> Result<Ch
             }
         }
     }
+    let of = match choice.elsewhere() {
+        Bytes::ZERO => "plan that keeps parameters and state on the device",
+        _ => "plan that has only so much other memory",
+    };
     let infeasible = Box::new(Infeasible {
-        proved: budget < floor.bytes,
-        witness: floor.witness(graph),
+        proved: budget < bound.bytes,
+        floor: floor.bytes,
+        witness: bound.witness(graph),
         why,
         moves: choice.moves() && goal.options.means.offload,
-        ..Infeasible::new(budget, needed, floor.bytes, "plan that keeps parameters and state on the device")
+        ..Infeasible::new(budget, needed, bound.bytes, of)
     });
     let cut = !infeasible.proved && (planner.tools.stop)();
     Err(if cut { Failure::Timeout(Some(infeasible)) } else { Failure::Infeasible(infeasible) })
@@ -368,6 +386,11 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         ..summary
     };
     Ok(Planned { verified, limits, summary, timeline, problem: candidate.problem })
+}
+
+/// Bytes of what is in other memory before the first step.
+fn parked(program: &Program) -> Bytes {
+    program.parked.iter().map(|copy| program.copies[copy.index()].size).sum()
 }
 
 /// Bytes that `program` encodes, without snapshots of what lasts, and the time that all its codecs take.

@@ -93,7 +93,10 @@ fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
     }
     let bound = |name: &str, bytes: Bytes| vec![name.into(), bytes.to_string(), over(bytes), String::new()];
     lines.push(bound("live bytes at the peak", summary.live_peak));
-    lines.push(bound("floor (largest step)", summary.lower_bound));
+    lines.push(bound("floor (largest step)", summary.floor));
+    if summary.lower_bound < summary.floor {
+        lines.push(bound("least with parameters and state elsewhere", summary.lower_bound));
+    }
     lines.push(vec![
         "chosen".into(),
         summary.peak.to_string(),
@@ -121,6 +124,9 @@ fn verdict(planned: &Planned, asks_to_move: bool) -> String {
     }
     if summary.offloaded > Bytes::ZERO {
         parts.push(moved(summary));
+    }
+    if summary.parked > Bytes::ZERO {
+        parts.push(format!("{} of parameters and state at home there", summary.parked));
     }
     if summary.encoded > Bytes::ZERO {
         parts.push(format!("{} encoded, which takes {} with decoding", summary.encoded, summary.codec));

@@ -113,6 +113,13 @@ impl Lowering<'_> {
         let is_source = |&value: &ValueId| self.graph.value(value).producer.is_none();
         let sources: Vec<ValueId> = self.graph.value_ids().filter(is_source).collect();
         for &value in &sources {
+            if let Some(tier) = self.stays.parked(value) {
+                let copy = self.program.copy(Content::Value(value), self.size(value), tier);
+                self.program.parked.push(copy);
+                let stored = Stored { stay: self.begin(), held: Held::Copy(copy), busy: IDLE };
+                self.forms.insert((value, Form::Tier(tier)), stored);
+                continue;
+            }
             let buffer = self.program.buffer(Content::Value(value), self.size(value), None);
             self.program.resident.push(buffer);
             let stay = self.begin();

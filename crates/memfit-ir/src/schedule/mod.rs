@@ -13,6 +13,9 @@
 //! - **Homes.** A storage that is there before the first step and after the last stays where it is
 //!   ([`Graph::lasting`]). A run that defines a version of it which is there already leaves it alone: what the run
 //!   writes goes at once. So an op may run again on loaded copies of the storages that it mutates.
+//! - **Homes elsewhere.** A storage of [`Schedule::parked`] begins in another tier and ends there: its copy is there before
+//!   the first action, and what it holds at the end must have been stored there. In device memory it is like any other
+//!   value: loaded, used, stored where it was mutated, gone after its last use.
 
 mod lower;
 mod stays;
@@ -77,6 +80,9 @@ pub enum Action {
 pub struct Schedule {
     /// What is done, in this order.
     pub actions: Vec<Action>,
+    /// Parameters, state and constants that begin and end the step in another tier, by the value that they begin with;
+    /// each once.
+    pub parked: Vec<(ValueId, Tier)>,
 }
 
 /// Why a list of actions is no schedule of a graph.
@@ -108,6 +114,18 @@ pub enum Unscheduled {
         /// The value.
         value: ValueId,
     },
+    /// Nothing that lasts begins with this value, or it is parked twice.
+    NotParked {
+        /// The value.
+        value: ValueId,
+    },
+    /// A storage that began in another tier holds this at the end, which is not there.
+    NotBack {
+        /// The value.
+        value: ValueId,
+        /// The tier.
+        tier: Tier,
+    },
 }
 
 impl fmt::Display for Unscheduled {
@@ -124,6 +142,15 @@ impl fmt::Display for Unscheduled {
                 write!(f, "action {action} loads {value}, which is in its home already")
             }
             Unscheduled::NoResult { value } => write!(f, "the result {value} is not there at the end"),
+            Unscheduled::NotParked { value } => {
+                write!(
+                    f,
+                    "{value} can't begin in another tier: it is not what a storage that lasts begins with, once"
+                )
+            }
+            Unscheduled::NotBack { value, tier } => {
+                write!(f, "{value} is not in {} memory at the end, where its storage began", tier.name())
+            }
         }
     }
 }
@@ -134,7 +161,8 @@ impl Schedule {
     /// Every op of `order` once, each with its default algorithm.
     #[must_use]
     pub fn in_order(order: &[OpId]) -> Schedule {
-        Schedule { actions: order.iter().map(|&op| Action::Run { op, algorithm: 0 }).collect() }
+        let actions = order.iter().map(|&op| Action::Run { op, algorithm: 0 }).collect();
+        Schedule { actions, parked: Vec::new() }
     }
 
     /// The program of this schedule. Whether ops may run again at all is not asked: the judge does. Time and space
@@ -142,9 +170,10 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// [`Unscheduled`] at the first action that can't be done, or for a result that is missing at the end.
+    /// [`Unscheduled`] for what can't be parked, at the first action that can't be done, or for a result that is missing at
+    /// the end.
     pub fn program(&self, graph: &Graph, in_place: InPlace) -> Result<Program, Unscheduled> {
-        let stays = stays::Stays::of(graph, &self.actions)?;
+        let stays = stays::Stays::of(graph, self)?;
         Ok(lower::program(graph, &self.actions, in_place, &stays))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Form, Unscheduled};
-use crate::{Graph, OpId, ValueId};
+use super::{Action, Form, Schedule, Unscheduled};
+use crate::{Graph, OpId, Tier, ValueId};
 
 /// A stay's name: they are numbered in the order in which actions begin them, sources first.
 pub(super) type StayId = usize;
@@ -21,13 +21,15 @@ pub(super) struct Stays {
     here: Vec<Option<StayId>>,
     /// The latest stays of forms.
     forms: BTreeMap<(ValueId, Form), StayId>,
+    /// By value: the tier in which the storage that it is a version of is at home, if that's not device memory.
+    tiers: Vec<Option<Tier>>,
 }
 
 impl Stays {
-    /// The stays of `actions`.
-    pub(super) fn of(graph: &Graph, actions: &[Action]) -> Result<Stays, Unscheduled> {
-        let mut stays = Stays::start(graph);
-        for (at, &action) in actions.iter().enumerate() {
+    /// The stays of `schedule`.
+    pub(super) fn of(graph: &Graph, schedule: &Schedule) -> Result<Stays, Unscheduled> {
+        let mut stays = Stays::start(graph, &schedule.parked)?;
+        for (at, &action) in schedule.actions.iter().enumerate() {
             stays.act(graph, at, action)?;
         }
         stays.keep_results(graph).map_or(Ok(stays), Err)
@@ -35,7 +37,8 @@ impl Stays {
 
     /// Leaves out the actions that can't be done; the stays of the others.
     pub(super) fn of_doable(graph: &Graph, actions: &mut Vec<Action>) -> Stays {
-        let mut stays = Stays::start(graph);
+        let mut stays = Stays::empty(graph);
+        stays.sources(graph);
         let mut at = 0;
         actions.retain(|&action| {
             let doable = stays.act(graph, at, action).is_ok();
@@ -66,16 +69,60 @@ impl Stays {
         self.lasting[value.index()]
     }
 
-    fn start(graph: &Graph) -> Stays {
+    /// The tier in which the storage that `value` is a version of begins and ends, if that's not device memory.
+    pub(super) fn parked(&self, value: ValueId) -> Option<Tier> {
+        self.tiers[value.index()]
+    }
+
+    fn empty(graph: &Graph) -> Stays {
         let count = graph.value_count();
-        let (last, home) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        let mut stays =
-            Stays { last, home, lasting: graph.lasting(), here: vec![None; count], forms: BTreeMap::new() };
-        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
-            let home = stays.lasting[value.index()];
-            stays.here[value.index()] = Some(stays.begin(0, home));
+        Stays {
+            last: Vec::with_capacity(count),
+            home: Vec::with_capacity(count),
+            lasting: graph.lasting(),
+            here: vec![None; count],
+            forms: BTreeMap::new(),
+            tiers: vec![None; count],
         }
-        stays
+    }
+
+    fn start(graph: &Graph, parked: &[(ValueId, Tier)]) -> Result<Stays, Unscheduled> {
+        let mut stays = Stays::empty(graph);
+        for &(value, tier) in parked {
+            let begins = |value: ValueId| {
+                let this = graph.value(value);
+                this.producer.is_none() && this.role.is_persistent() && stays.lasting[value.index()]
+            };
+            let is_new = value.index() < graph.value_count() && stays.tiers[value.index()].is_none();
+            if !is_new || !begins(value) {
+                return Err(Unscheduled::NotParked { value });
+            }
+            stays.tiers[value.index()] = Some(tier);
+        }
+        // Its later versions have the same home.
+        if !parked.is_empty() {
+            for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
+                stays.tiers[pair.output.index()] = stays.tiers[pair.input.index()];
+            }
+        }
+        stays.sources(graph);
+        Ok(stays)
+    }
+
+    /// What is there before the first action.
+    fn sources(&mut self, graph: &Graph) {
+        for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
+            match self.tiers[value.index()] {
+                Some(tier) => {
+                    let copy = self.begin(0, false);
+                    self.forms.insert((value, Form::Tier(tier)), copy);
+                }
+                None => {
+                    let home = self.lasting[value.index()];
+                    self.here[value.index()] = Some(self.begin(0, home));
+                }
+            }
+        }
     }
 
     fn begin(&mut self, last: usize, home: bool) -> StayId {
@@ -171,9 +218,16 @@ impl Stays {
     fn keep_results(&mut self, graph: &Graph) -> Option<Unscheduled> {
         let mut missing = None;
         for &value in graph.results() {
-            match self.here[value.index()] {
+            let (stay, without) = match self.tiers[value.index()] {
+                None => (self.here[value.index()], Unscheduled::NoResult { value }),
+                Some(tier) => {
+                    let copy = self.forms.get(&(value, Form::Tier(tier))).copied();
+                    (copy, Unscheduled::NotBack { value, tier })
+                }
+            };
+            match stay {
                 Some(stay) => self.last[stay] = usize::MAX,
-                None => missing = missing.or(Some(Unscheduled::NoResult { value })),
+                None => missing = missing.or(Some(without)),
             }
         }
         missing

@@ -84,7 +84,7 @@ pub fn fit<P>(
         }
         // Strategies with one schedule for each budget: ask for less.
         target = Bytes(from.0.saturating_sub(least_waste.0.max(step)));
-        if target < task.floor().0 {
+        if target < task.least() {
             break;
         }
     }

@@ -51,7 +51,8 @@ pub struct Instead {
 pub struct Infeasible {
     /// A budget that would have been enough, or the floor where nothing was found at all.
     pub needed: Bytes,
-    /// Whether no strategy at all can do with the budget: it is below what one op, the start or the end need.
+    /// Whether no strategy at all can do with the budget: it is below what one op, the start or the end need, with all moved
+    /// that the device has room for elsewhere.
     pub proved: bool,
     /// The op that needs most, where one op forces it.
     pub witness: Option<OpId>,
@@ -118,7 +119,7 @@ impl Infeasible {
 
     pub(super) fn new(task: &Task<'_>, budget: Bytes, least: Option<Bytes>) -> Infeasible {
         let (floor, witness) = task.floor();
-        let proved = budget < floor;
+        let proved = budget < task.least();
         Infeasible { needed: least.unwrap_or(floor), proved, witness, why: None }
     }
 }

@@ -11,6 +11,7 @@ mod early;
 mod editor;
 mod fit;
 mod front;
+mod homes;
 pub mod hybrid;
 mod ids;
 mod layers;

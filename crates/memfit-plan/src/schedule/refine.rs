@@ -4,7 +4,7 @@
 //! The clock of the [`editor`](super::editor) says what each change takes; the program that comes out is timed by the simulator,
 //! and counts only if that is faster. Work is counted, never timed.
 
-use memfit_ir::{Bytes, Codec, Device, Form, Tier};
+use memfit_ir::{Bytes, Codec, Device, Form, Nanos, Tier};
 
 use super::editor::Away;
 use super::moves::Choices;
@@ -41,6 +41,7 @@ pub(super) fn refine(
     let choices = choices.clone().and_algorithms(task);
     let (mut fastest, mut from) = (best.time, (runs.clone(), away.to_vec(), Algorithms::default()));
     let mut points = vec![best.point(runs)];
+    let spare = task.spare(context.device);
     let changes = usual_changes(task) * context.effort.max(1) as usize / PART;
     for (round, heat) in [(0u64, MILD), (1, WARM)] {
         if fastest <= task.least_time() || (context.stop)() {
@@ -49,7 +50,7 @@ pub(super) fn refine(
         let search = |(runs, away, algorithms): &(RunList, Vec<Away>, Algorithms)| {
             let choices = (choices.clone(), context.seed.wrapping_add(round));
             let limit = signed(budget) - task.constant;
-            let mut search = Search::with_away(task, runs, limit, (away, context.device), choices)?;
+            let mut search = Search::with_away(task, runs, limit, (away, &spare), choices)?;
             for node in task.choices() {
                 search.editor.choose(node, algorithms.of(node.index()));
             }
@@ -57,9 +58,11 @@ pub(super) fn refine(
             Some(search)
         };
         let Some(mut here) = search(&from) else { break };
+        // The editor's clock knows no transfers of what is at home elsewhere: it is held to its own word.
+        let least = if task.is_parked() { fastest.min(Nanos(here.told())) } else { fastest };
         let mut found: Option<(RunList, Vec<Away>, Algorithms)> = None;
         let effort = Effort { changes, heat, stop: context.stop };
-        here.anneal(effort, fastest.0, |editor| {
+        here.anneal(effort, least.0, |editor| {
             found = Some((editor.runs.schedule(), editor.all_away(), editor.algorithms().clone()));
         });
         let Some(found) = found else { continue };

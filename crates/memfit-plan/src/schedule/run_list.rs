@@ -3,6 +3,7 @@
 use memfit_ir::{Action, Bytes, Form, Nanos, OpId, Program, Schedule};
 
 use super::Task;
+use super::homes::{HomeStay, beside};
 use super::ids::NodeId;
 use super::task::{self, nodes_of};
 use crate::problem::bytes;
@@ -158,15 +159,26 @@ impl RunList {
     /// run of an op that mutates them, loaded before each later one, given up after the last.
     #[must_use]
     pub fn actions(&self, task: &Task<'_>) -> Schedule {
-        self.actions_with(task, |_, _| {})
+        self.actions_with(task, &beside(task, self), |_, _| {})
     }
 
-    /// The same, with what `more` adds before each run, by its position, and at the end.
+    /// The same, with what `more` adds before each run, by its position, and at the end. Storages that are at home in another
+    /// tier are there for `stays`: what they give up goes before what `more` adds, what they need comes after that.
     pub(super) fn actions_with(
         &self,
         task: &Task<'_>,
+        stays: &[HomeStay],
         mut more: impl FnMut(usize, &mut Vec<Action>),
     ) -> Schedule {
+        let mut homes = by_run(stays, self.len());
+        let mut more = |at: usize, actions: &mut Vec<Action>| {
+            let Some([stores, releases, loads]) = homes.get_mut(at).map(std::mem::take) else {
+                return more(at, actions);
+            };
+            actions.extend(stores.into_iter().chain(releases).map(|(_, action)| action));
+            more(at, actions);
+            actions.extend(loads.into_iter().map(|(_, action)| action));
+        };
         let mut left = vec![0u32; task.nodes()];
         for &node in &self.runs {
             left[node.index()] += 1;
@@ -190,7 +202,7 @@ impl RunList {
         }
         more(self.runs.len(), &mut actions);
         actions.extend(task.held.iter().map(|&value| Action::Release(value, None)));
-        Schedule { actions }
+        Schedule { actions, parked: task.homes.parked() }
     }
 
     /// The program: each run a compute step, each buffer freed right after its last use or taken over.
@@ -200,4 +212,30 @@ impl RunList {
         self.cost(task)?;
         self.actions(task).program(task.graph, task.in_place).ok()
     }
+}
+
+/// What is done before a run, and the run that it is for.
+type Ordered = Vec<(usize, Action)>;
+
+/// By run, and at the end of so many: what is stored, released and loaded for `stays`, who is needed first first. Empty if
+/// there are no stays.
+fn by_run(stays: &[HomeStay], runs: usize) -> Vec<[Ordered; 3]> {
+    if stays.is_empty() {
+        return Vec::new();
+    }
+    let mut by_run: Vec<[Ordered; 3]> = vec![Default::default(); runs + 1];
+    for stay in stays {
+        let (at, load, used) = stay.load();
+        by_run[at][2].push((used, load));
+        if let Some((at, store, release)) = stay.store() {
+            by_run[at][0].push((used, store));
+            if let Some((at, release)) = release {
+                by_run[at][1].push((used, release));
+            }
+        }
+    }
+    for each in by_run.iter_mut().flatten() {
+        each.sort_by_key(|&(used, _)| used);
+    }
+    by_run
 }

@@ -182,6 +182,11 @@ impl<'t, 'g> Search<'t, 'g> {
         way.is_some_and(|(_, way)| way.propose(editor, choices, random))
     }
 
+    /// Ns that the schedule takes by the clock of the editor.
+    pub(super) fn told(&mut self) -> u64 {
+        self.editor.told().time
+    }
+
     fn reading(&mut self) -> Reading {
         let told = self.editor.told();
         Reading { time: told.time, over: self.editor.over() as f64 + told.over as f64 }

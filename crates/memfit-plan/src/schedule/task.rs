@@ -9,6 +9,7 @@ use crate::order::Model;
 use crate::problem::{Problem, bytes, signed};
 
 use super::early::early_of;
+use super::homes::Homes;
 use super::ids::{NodeId, earlier};
 use super::memo::Memo;
 
@@ -74,7 +75,7 @@ pub struct Task<'g> {
     /// By value: bytes that come and go with it; 0 where it is resident.
     pub(super) size: Vec<i64>,
     /// By value: bytes, resident or not.
-    bytes: Vec<i64>,
+    pub(super) bytes: Vec<i64>,
     /// By value: whether it is a version of a storage that is there for the whole step unless it is moved: `constant`
     /// counts it.
     resident: Vec<bool>,
@@ -97,7 +98,11 @@ pub struct Task<'g> {
     /// What 100 % of the peak means to people: the live peak of the graph as it was given.
     pub(super) reference: Bytes,
     /// Whether a host issues the ops, which moves only what it could also compute again.
-    issued: bool,
+    pub(super) issued: bool,
+    /// Storages that are at home in another tier: no part of `constant`, and scratch bytes of the runs that use them.
+    pub(super) homes: Homes,
+    /// No schedule in this order needs fewer bytes, whatever is moved.
+    pub(super) least: i64,
     /// Schedules to begin with, from elsewhere: ops in the order in which they run.
     pub(super) starts: Vec<Vec<OpId>>,
     /// What has been found for it so far.
@@ -224,11 +229,16 @@ impl<'g> Task<'g> {
             reference: Profile::of(&Program::eager(graph), device.align).peak().0,
             order,
             issued: !snapshots,
+            homes: Homes::default(),
+            least: i64::MAX,
             starts: Vec::new(),
             memo: Memo::default(),
         };
         for node in 0..task.nodes() {
             task.find_later_runs(node, (replays_random, snapshots), device);
+        }
+        if !task.issued {
+            task.least = task.least_with(device);
         }
         task
     }

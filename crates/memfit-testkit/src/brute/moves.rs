@@ -30,7 +30,9 @@ pub fn fastest_moves(
     let mut best = None;
     choose(&ways, &mut Vec::new(), &mut |stays| {
         let actions = actions(order, stays);
-        let Ok(program) = Schedule { actions }.program(graph, in_place) else { return };
+        let Ok(program) = Schedule { actions, ..Schedule::default() }.program(graph, in_place) else {
+            return;
+        };
         let timeline = simulate(graph, &program, None, device);
         let limits = device.limits();
         let fits = Tier::ALL.iter().all(|&(tier, _)| timeline.tier_peaks[tier.index()] <= limits.tier(tier));

@@ -1,5 +1,6 @@
 //! Ways to spoil a plan, each small. Some of what comes out is still right.
 
+mod homes;
 mod limits;
 mod places;
 mod steps;
@@ -69,6 +70,9 @@ pub const MUTATORS: &[(&str, Mutator)] = &[
     ("await on lane", waits::await_on_lane),
     ("resident", limits::resident),
     ("parked", limits::parked),
+    ("park source", homes::park_source),
+    ("stale home", homes::stale_home),
+    ("wrong home", homes::wrong_home),
     ("wild id", limits::wild_id),
     ("shrink bank", limits::shrink_bank),
     ("shrink tier", limits::shrink_tier),

@@ -5,15 +5,15 @@
 //! is still too much in it is moved, as offloading alone would. The fastest are improved in turns: with what is away held,
 //! runs come and go by local search; with the runs held, what is away is chosen anew. The fastest of all is improved by local
 //! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
-//! within the same live budget. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
+//! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
+//! optimizer state, or all that may be, whichever is fastest. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits, again, climb,
-    forms, link, moving, refine, signed,
+    Algorithms, Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits,
+    again, climb, forms, link, moving, refine, rungs, signed, timed,
 };
-use crate::liveness::Profile;
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -43,33 +43,45 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        // What waits does so behind a link, or encoded: whichever is faster in the end.
-        let behind = link(context.device).map(Waits::Behind);
-        let plain = RunList::plain(task);
-        let encoded = Waits::Encoded(Codec::Zvc);
-        let encoded = Chooser::waiting(task, &plain, encoded, budget, context).is_ok().then_some(encoded);
-        if behind.is_none() && encoded.is_none() {
-            return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
-        }
-        let (mut best, mut lowest): (Option<Improved>, Option<Bytes>) = (None, None);
-        for waits in [behind, encoded].into_iter().flatten() {
-            let mut search = Search { task, waits, budget, context, lowest: None };
-            let found = search.fastest();
-            lowest = [lowest, search.lowest].into_iter().flatten().min();
-            best = [best, found].into_iter().flatten().min_by_key(|found| found.moved.time);
-            if best.as_ref().is_some_and(|best| best.moved.time <= task.base_time()) {
-                break;
-            }
-        }
-        // On small graphs moving alone is searched for more thoroughly than beside runs.
-        let alone = moving::small(task, budget, context).and_then(Result::ok);
-        let Some(Improved { runs, away, moved }) = best else {
-            return alone.ok_or_else(|| Infeasible::new(task, budget, lowest));
+        let missed = match fastest(task, budget, context) {
+            Ok(front) => return Ok(front),
+            Err(missed) => missed,
         };
-        let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
-        let front = refine(task, (&runs, &away), &choices, (moved, budget), context);
-        Ok(alone.filter(|alone| alone.time() < front.time()).unwrap_or(front))
+        // The fewest at home elsewhere leave the least room to everything else: all that may be is enough if anything is.
+        let rungs = rungs(task, budget, context.device).into_iter();
+        let found = rungs.filter_map(|task| fastest(&task, budget, context).ok());
+        found.min_by_key(Front::time).ok_or(missed)
     }
+}
+
+/// The fastest that is found for `task` as it is.
+fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+    // What waits does so behind a link, or encoded: whichever is faster in the end.
+    let behind = link(context.device).map(Waits::Behind);
+    let plain = RunList::plain(task);
+    let encoded = Waits::Encoded(Codec::Zvc);
+    let encoded = Chooser::waiting(task, &plain, encoded, budget, context).is_ok().then_some(encoded);
+    if behind.is_none() && encoded.is_none() {
+        return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
+    }
+    let (mut best, mut lowest): (Option<Improved>, Option<Bytes>) = (None, None);
+    for waits in [behind, encoded].into_iter().flatten() {
+        let mut search = Search { task, waits, budget, context, lowest: None };
+        let found = search.fastest();
+        lowest = [lowest, search.lowest].into_iter().flatten().min();
+        best = [best, found].into_iter().flatten().min_by_key(|found| found.moved.time);
+        if best.as_ref().is_some_and(|best| best.moved.time <= task.base_time()) {
+            break;
+        }
+    }
+    // On small graphs moving alone is searched for more thoroughly than beside runs.
+    let alone = moving::small(task, budget, context).and_then(Result::ok);
+    let Some(Improved { runs, away, moved }) = best else {
+        return alone.ok_or_else(|| Infeasible::new(task, budget, lowest));
+    };
+    let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
+    let front = refine(task, (&runs, &away), &choices, (moved, budget), context);
+    Ok(alone.filter(|alone| alone.time() < front.time()).unwrap_or(front))
 }
 
 impl Search<'_> {
@@ -183,9 +195,14 @@ impl<'a> Search<'a> {
         if point.cost.peak > self.budget {
             return self.moved(&point.schedule);
         }
-        let program = point.schedule.program(self.task)?;
-        let peak = Profile::of(&program, self.context.device.align).peak().0;
-        let moved = Moved { program, peak, time: point.cost.time };
+        // What is at home elsewhere has transfers that the point's own cost leaves out.
+        let moved = timed(
+            self.task,
+            (&point.schedule, &[], &Algorithms::default()),
+            self.budget,
+            self.context.device,
+        )?
+        .ok()?;
         Some(Found { runs: point.schedule.clone(), chosen: Vec::new(), moved })
     }
 

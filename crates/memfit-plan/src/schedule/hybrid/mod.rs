@@ -13,13 +13,14 @@ pub use superneurons::SuperNeurons;
 
 // What all of the family stands on; strategies import it from here.
 use super::editor::Away;
+use super::homes::rungs;
 use super::ids::NodeId;
 use super::layers::{Layer, turn};
 use super::moves::Choices;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
-use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand};
-use super::{Front, Infeasible, Moved, Point, RunList, Scheduler, Task, moving};
+use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand, timed};
+use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, moving};
 use crate::problem::signed;
 
 /// Every strategy. This order is the order of the manual.

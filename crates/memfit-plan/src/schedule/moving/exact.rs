@@ -111,7 +111,8 @@ impl<'a> Space<'a> {
     /// Takes what is chosen if it is faster and fits.
     fn count(&self, branch: &mut Branch<'_>) {
         let as_given = Algorithms::default();
-        let found = timed(self.task, (self.runs, &branch.chosen, &as_given), branch.budget, branch.context.device);
+        let found =
+            timed(self.task, (self.runs, &branch.chosen, &as_given), branch.budget, branch.context.device);
         if let Some(Ok(moved)) = found
             && branch.fastest.is_none_or(|fastest| moved.time < fastest)
         {

@@ -4,13 +4,14 @@
 //! program, with waits, and timed by the clock; the fastest is what counts, improved by local search over what is away and for
 //! how long. Guarantee: live bytes and copies within their budgets, no op runs twice. Where there is little to choose, nothing
 //! is faster (`moving/exact.rs`); on graphs of up to 32 ops a larger budget, for the device or for host memory, never gives a
-//! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Time O(gaps × (gaps + ops)) for a choice, and a run of the
-//! clock for each change. Ties go to what was found first. Wrong choice where ops are cheaper to run again than their results
-//! to move.
+//! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Where nothing is found, parameters and state are at home in
+//! other memory, as few of them as will do, all optimizer state, or all that may be: the fastest of the three. Time O(gaps ×
+//! (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to what was found first. Wrong choice where ops
+//! are cheaper to run again than their results to move.
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving};
+use super::{Front, Infeasible, Scheduler, Task, moving, rungs};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -28,6 +29,13 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        moving::fastest(task, budget, context)
+        let missed = match moving::fastest(task, budget, context) {
+            Ok(front) => return Ok(front),
+            Err(missed) => missed,
+        };
+        // Between its uses no value can leave that lasts; across the end of the step it can.
+        let rungs = rungs(task, budget, context.device).into_iter();
+        let found = rungs.filter_map(|task| moving::within(&task, budget, context).ok());
+        found.min_by_key(Front::time).ok_or(missed)
     }
 }

@@ -8,12 +8,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use memfit_ir::{Bytes, Nanos, ValueId};
+use memfit_ir::{Bytes, Device, Nanos, ValueId};
 
 use super::gaps::{Gap, Gaps, Pressure, Waits, link};
 use super::random::Random;
 use super::tiers::spread;
-use super::windows::{Leave, Window, live_without, narrow, timed, windows};
+use super::timed::timed;
+use super::windows::{Leave, Window, live_without, narrow, windows};
 use super::{Algorithms, Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
 
@@ -50,6 +51,8 @@ pub(in crate::schedule) struct Chooser<'a> {
     runs: &'a RunList,
     step: Gaps,
     context: &'a Context<'a>,
+    /// The context's device, with what storages that are at home in other tiers leave of those.
+    spare: Device,
     budget: Bytes,
     /// Bytes by which live bytes stay below the budget while gaps are chosen.
     margin: i64,
@@ -71,8 +74,8 @@ impl<'a> Chooser<'a> {
     ) -> Option<Self> {
         let step = Gaps::of(task, runs, waits, context.device)?;
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
-        let algorithms = Algorithms::default();
-        Some(Chooser { task, runs, step, context, budget, margin: 0, base, algorithms, lowest: None })
+        let (spare, algorithms) = (task.spare(context.device), Algorithms::default());
+        Some(Chooser { task, runs, step, context, spare, budget, margin: 0, base, algorithms, lowest: None })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -227,7 +230,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// As [`Chooser::greedy`], with some chosen already.
-    pub(super) fn completed(
+    pub(in crate::schedule) fn completed(
         &self,
         mut chosen: Vec<usize>,
         rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
@@ -330,7 +333,7 @@ impl<'a> Chooser<'a> {
     fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
         let size = gap.copy;
         let during = gap.from..gap.to.min(copies.len() - 1) + 1;
-        let device = self.context.device;
+        let device = &self.spare;
         let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
         let fits = copies[during.clone()].iter().all(|&held| held + size <= room);
         if fits {
@@ -381,11 +384,10 @@ impl<'a> Chooser<'a> {
         }
         let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
         whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
-        let ways =
-            spread(&self.step, &whole, self.limit(), self.context.device).into_iter().map(|mut way| {
-                narrow(&self.step, &mut way, self.limit());
-                way
-            });
+        let ways = spread(&self.step, &whole, self.limit(), &self.spare).into_iter().map(|mut way| {
+            narrow(&self.step, &mut way, self.limit());
+            way
+        });
         self.fastest_of(ways.collect())
     }
 
@@ -402,7 +404,7 @@ impl<'a> Chooser<'a> {
         if !self.is_tiered() {
             return self.timed(windows);
         }
-        let ways = spread(&self.step, windows, self.limit(), self.context.device);
+        let ways = spread(&self.step, windows, self.limit(), &self.spare);
         self.fastest_of(ways)
     }
 

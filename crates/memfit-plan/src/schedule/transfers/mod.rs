@@ -3,19 +3,22 @@
 mod choose;
 mod gaps;
 mod tiers;
+mod timed;
 mod weigh;
 mod windows;
 
 pub(super) use choose::Chooser;
 pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits, link};
+pub(super) use timed::timed;
 pub(super) use weigh::standardise;
 #[cfg(test)]
 pub(super) use windows::program;
 pub(super) use windows::{
-    Leave, Window, leave_in_time, leave_when_copied, live_of, on_demand, return_one_ahead, timed,
+    Leave, Window, leave_in_time, leave_when_copied, live_of, on_demand, return_one_ahead,
 };
 
 use super::editor::Away;
+use super::homes::{HomeStay, ahead, beside};
 use super::ids::NodeId;
 use super::{Algorithms, Front, Infeasible, Moved, RunList, Task, random};
 use crate::problem::signed;

@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Action, Bytes, Device, Form, Link, Program, Schedule, Tier, ValueId};
-use memfit_sim::simulate;
+use memfit_ir::{Action, Bytes, Form, Link, Program, Schedule, Tier, ValueId};
 
 use super::gaps::{Gap, Gaps};
-use super::{Algorithms, Moved, RunList, Task};
-use crate::liveness::Profile;
+use super::{Algorithms, HomeStay, RunList, Task};
 
 /// A gap in which its value is away.
 #[derive(Clone, Copy, Debug)]
@@ -185,33 +183,16 @@ fn without(step: &Gaps, gaps: &[Gap]) -> Vec<i64> {
     live
 }
 
-/// The program of `runs`, each by its algorithm, in which values are away as `leaves` say.
+/// The program of `runs`, each by its algorithm, in which values are away as `leaves` say, and storages that are at home in another
+/// tier are there for `stays`.
 pub(in crate::schedule) fn program(
     task: &Task<'_>,
-    (runs, leaves): (&RunList, &[Leave]),
-    algorithms: &Algorithms,
+    (runs, leaves, algorithms): (&RunList, &[Leave], &Algorithms),
+    stays: &[HomeStay],
 ) -> Option<Program> {
-    let mut schedule = actions(task, runs, leaves);
+    let mut schedule = actions(task, runs, leaves, stays);
     algorithms.enter(task, &mut schedule.actions);
     schedule.program(task.graph, task.in_place).ok()
-}
-
-/// The step that runs what a list says, with values away; its peak, if that is beyond `budget` or its copies are beyond what a
-/// tier holds. `None` if it is no step at all.
-pub(in crate::schedule) fn timed(
-    task: &Task<'_>,
-    ways: (&RunList, &[Leave], &Algorithms),
-    budget: Bytes,
-    device: &Device,
-) -> Option<Result<Moved, Bytes>> {
-    let (runs, leaves, algorithms) = ways;
-    let program = program(task, (runs, leaves), algorithms)?;
-    let peak = Profile::of(&program, device.align).peak().0;
-    let timeline = simulate(task.graph, &program, None, device);
-    let limits = device.limits();
-    let over = Tier::ALL.iter().any(|&(tier, _)| timeline.tier_peaks[tier.index()] > limits.tier(tier));
-    let time = timeline.time;
-    Some(if peak > budget || over { Err(peak) } else { Ok(Moved { program, peak, time }) })
 }
 
 /// When the values of the gaps `chosen` are away, where live bytes stay within `budget`.
@@ -278,7 +259,7 @@ fn return_early(step: &Gaps, windows: &mut [Window], live: &mut [i64], budget: i
     }
 }
 
-fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
+fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave], stays: &[HomeStay]) -> Schedule {
     // What stands before each run, and after the last.
     let mut stores: Vec<Vec<usize>> = vec![Vec::new(); runs.len() + 1];
     let mut releases = stores.clone();
@@ -300,7 +281,7 @@ fn actions(task: &Task<'_>, runs: &RunList, leaves: &[Leave]) -> Schedule {
         Form::EncodedOn(_, codec) => Some(Form::Encoded(codec)),
         Form::Tier(_) | Form::Encoded(_) => None,
     };
-    runs.actions_with(task, |run, actions| {
+    runs.actions_with(task, stays, |run, actions| {
         actions.extend(stores[run].iter().map(|&at| Action::Store(value(at), form(at))));
         actions.extend(releases[run].iter().map(|&at| Action::Release(value(at), held(at))));
         // Who is needed first is fetched first.

@@ -1,0 +1,47 @@
+//! Which storages are at home in another tier: as few transfers as can be for the bytes.
+
+use memfit_ir::{Bytes, Device, ValueId};
+
+use super::Movable;
+use crate::schedule::Task;
+
+/// The task with all optimizer state at home in other memory of `device`, or as much of it as there is room for, the largest
+/// first; `None` if that is none.
+pub(in crate::schedule) fn without_optimizer_state<'g>(task: &Task<'g>, device: &Device) -> Option<Task<'g>> {
+    let state: Vec<Movable> = ordered(task).into_iter().filter(|one| one.is_optimizer_state).collect();
+    parked(task, &state, device)
+}
+
+/// Tasks with more and more of what may be at home elsewhere there, as far as `device` has room: what `budget` forces, all
+/// optimizer state, everything. Each needs no more than `budget` for its largest op; what comes first moves least.
+pub(in crate::schedule) fn rungs<'g>(task: &Task<'g>, budget: Bytes, device: &Device) -> Vec<Task<'g>> {
+    let movable = ordered(task);
+    let fits = |count: usize| parked(task, &movable[..count], device).filter(|task| task.floor().0 <= budget);
+    // More at home elsewhere never needs more: the fewest that will do.
+    let (mut low, mut high) = (1, movable.len() + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if middle <= movable.len() && fits(middle).is_none() { low = middle + 1 } else { high = middle }
+    }
+    let state = movable.iter().take_while(|one| one.is_optimizer_state).count();
+    let mut counts = vec![low, state, movable.len()];
+    counts.retain(|&count| count >= low && count > 0);
+    counts.sort_unstable();
+    counts.dedup();
+    counts.into_iter().filter(|&count| count <= movable.len()).filter_map(fits).collect()
+}
+
+/// What may be at home elsewhere, in the order in which it goes: optimizer state, then what takes fewest transfers; the largest
+/// first.
+fn ordered(task: &Task<'_>) -> Vec<Movable> {
+    let mut movable = task.movable();
+    movable
+        .sort_by_key(|one| (!one.is_optimizer_state, one.transfers, std::cmp::Reverse(one.bytes), one.value));
+    movable
+}
+
+/// `task` with as many of `storages` at home elsewhere as there is room for, from the first on.
+fn parked<'g>(task: &Task<'g>, storages: &[Movable], device: &Device) -> Option<Task<'g>> {
+    let values: Vec<ValueId> = storages.iter().map(|one| one.value).collect();
+    Some(task.parked(&values, device)).filter(Task::is_parked)
+}

@@ -1,0 +1,36 @@
+//! Optimizer state is at home in host memory, and on the device for its update alone.
+//!
+//! Source: Ren, Rajbhandari, Aminabadi, Ruwase, Yang, Zhang, Li and He, "ZeRO-Offload: Democratizing Billion-Scale Model Training",
+//! USENIX ATC 2021, §3: nothing but the update uses the state, so it need not take device memory for the rest of the step. We differ
+//! in that the update runs on the device: the state is fetched ahead of its update as the link and the room allow, and stored
+//! after it, while the next one runs. What is still too much is moved between its uses as `offload:best` does. Guarantee: live
+//! bytes and copies within their budgets, no op runs twice. Where host memory has no room for all state the largest go, then to a
+//! disk. Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
+//! anyway: two transfers of it are hidden behind the step only in part.
+
+use memfit_ir::Bytes;
+
+use super::{Front, Infeasible, Scheduler, Task, moving, without_optimizer_state};
+use crate::{Context, Info};
+
+/// See the head of this file.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimizerState;
+
+impl Scheduler for OptimizerState {
+    fn info(&self) -> Info {
+        Info {
+            name: "optimizer-state",
+            summary: "optimizer state, which is on the device for its update alone; then as `best`",
+            source: "after Ren et al., ZeRO-Offload, USENIX ATC 2021",
+            year: 2026,
+        }
+    }
+
+    fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+        let why = "there is no optimizer state, or no memory with a link that has room for it";
+        let parked = without_optimizer_state(task, context.device);
+        let parked = parked.ok_or_else(|| Infeasible::because(task, budget, why))?;
+        moving::within(&parked, budget, context)
+    }
+}
