@@ -87,7 +87,8 @@ fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
     for seed in 0..32u64 {
         let layers = 2 + usize::try_from(seed % 5).unwrap();
         let graph = Arc::new(trained(layers, 64, seed));
-        let memories = [(1 << 30, 0, true), (1 << 30, 0, false), (40 << 10, 1 << 30, true), (0, 1 << 30, true)];
+        let memories =
+            [(1 << 30, 0, true), (1 << 30, 0, false), (40 << 10, 1 << 30, true), (0, 1 << 30, true)];
         let (host, disk, asynchronous) = memories[usize::try_from(seed % 4).unwrap()];
         let device = linked(host, disk, asynchronous);
         let in_place = [InPlace::Must, InPlace::May][usize::try_from(seed % 2).unwrap()];
@@ -128,7 +129,9 @@ fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
             }
         }
     }
-    println!("{found} plans, {below} below the floor, {parked} storages parked, {mutants} mutants; {missed} missed");
+    println!(
+        "{found} plans, {below} below the floor, {parked} storages parked, {mutants} mutants; {missed} missed"
+    );
     assert!(found > 200 && below > 40 && parked > 300 && mutants > 1000 && missed > 0);
 }
 
@@ -213,7 +216,8 @@ fn no_schedule_is_below_the_bound_and_what_fits_is_found() {
                     .filter(|&at| chosen(parked, at))
                     .map(|at| (storages[at], chosen(held, at)))
                     .collect();
-                let program = schedule(&graph, &order(&graph), &homes).program(&graph, InPlace::Must).unwrap();
+                let program =
+                    schedule(&graph, &order(&graph), &homes).program(&graph, InPlace::Must).unwrap();
                 let peak = Profile::of(&program, device.align).peak().0;
                 assert!(peak >= task.least(), "seed {seed}: {peak} with {homes:?} is below {}", task.least());
                 best = best.min(peak);
@@ -231,7 +235,8 @@ fn no_schedule_is_below_the_bound_and_what_fits_is_found() {
 /// Every op once; each of `homes` is loaded before a use, and stored after what mutates it; some are held from the first load on.
 fn schedule(graph: &Graph, order: &[OpId], homes: &[(ValueId, bool)]) -> Schedule {
     let host = Form::Tier(Tier::Host);
-    let mut now: Vec<(ValueId, bool, bool)> = homes.iter().map(|&(value, held)| (value, held, false)).collect();
+    let mut now: Vec<(ValueId, bool, bool)> =
+        homes.iter().map(|&(value, held)| (value, held, false)).collect();
     let mut actions = Vec::new();
     for (place, &op) in order.iter().enumerate() {
         let this = graph.op(op);

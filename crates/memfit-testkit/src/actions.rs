@@ -89,7 +89,9 @@ impl Writer<'_> {
     /// Stores what parked storages hold at the end, where it's not there already.
     fn bring_home(&mut self) {
         for value in self.graph.value_ids() {
-            let Some(tier) = self.tiers[value.index()].filter(|_| self.graph.is_result(value)) else { continue };
+            let Some(tier) = self.tiers[value.index()].filter(|_| self.graph.is_result(value)) else {
+                continue;
+            };
             let form = Form::Tier(tier);
             if !self.stored.contains(&(value, form)) || self.here[value.index()] && self.rng.chance(20) {
                 self.actions.push(Action::Store(value, form));

@@ -87,12 +87,28 @@ impl Writer {
     }
 
     /// `mutated`: the input and the output of each pair that must lie at one place.
-    fn op(&mut self, kind: &str, phase: Phase, reads: &[ValueId], writes: &[ValueId], mutated: &[(ValueId, ValueId)]) {
+    fn op(
+        &mut self,
+        kind: &str,
+        phase: Phase,
+        reads: &[ValueId],
+        writes: &[ValueId],
+        mutated: &[(ValueId, ValueId)],
+    ) {
         let time = Some(Nanos(1000 * (1 + self.rng.below(400)) as u64));
         let reuses = mutated.iter().map(|&(input, output)| Reuse { input, output, must: true }).collect();
         let name = format!("{kind}{}", self.sketch.ops.len());
         let (reads, writes) = (reads.to_vec(), writes.to_vec());
-        self.sketch.ops.push(OpSpec { name, kind: kind.into(), phase, reads, writes, reuses, time, ..OpSpec::default() });
+        self.sketch.ops.push(OpSpec {
+            name,
+            kind: kind.into(),
+            phase,
+            reads,
+            writes,
+            reuses,
+            time,
+            ..OpSpec::default()
+        });
     }
 
     /// A norm that keeps running statistics, which are small or as large as all else.
@@ -115,8 +131,9 @@ impl Writer {
                 weight = decayed;
             }
             reads.push(*gradient);
-            for (before, role) in
-                [(weight, Role::Parameter)].into_iter().chain(layer.states.iter().map(|&state| (state, Role::State)))
+            for (before, role) in [(weight, Role::Parameter)]
+                .into_iter()
+                .chain(layer.states.iter().map(|&state| (state, Role::State)))
             {
                 let after = self.like(before, role);
                 reads.push(before);

@@ -115,7 +115,9 @@ fn a_storage_that_begins_elsewhere_ends_there() {
     assert_eq!(fault(vec![load, run(0), run(1), elsewhere], parked.clone()), stale);
     let missing = Unscheduled::Missing { action: 0, value: before, form: None };
     assert_eq!(fault(vec![run(0), run(1), store], parked.clone()), missing);
-    for wrong in [vec![(after, Tier::Host)], vec![(ValueId(9), Tier::Host)], [parked.clone(), parked].concat()] {
+    for wrong in
+        [vec![(after, Tier::Host)], vec![(ValueId(9), Tier::Host)], [parked.clone(), parked].concat()]
+    {
         let value = wrong[0].0;
         assert_eq!(fault(vec![load, run(0), run(1), store], wrong), Unscheduled::NotParked { value });
     }
@@ -138,7 +140,8 @@ fn waits_and_frees_stand_where_they_must() {
     let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
     let (x, host) = (ValueId(0), Form::Tier(Tier::Host));
     let steps = |actions: Vec<Action>| {
-        let program = Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).expect("a schedule");
+        let program =
+            Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).expect("a schedule");
         let name = |step: &Step| match step {
             Step::Compute(compute) => format!("run{}", compute.op.0),
             Step::Free(buffer) => format!("free{}", buffer.0),
@@ -174,7 +177,9 @@ fn what_can_not_be_done_is_refused_by_name() {
     let graph = small();
     let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
     let (x, form) = (ValueId(0), Form::Encoded(Codec::Zvc));
-    let fault = |actions: Vec<Action>| Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).unwrap_err();
+    let fault = |actions: Vec<Action>| {
+        Schedule { actions, ..Schedule::default() }.program(&graph, InPlace::Must).unwrap_err()
+    };
     assert_eq!(fault(vec![run(1)]), Unscheduled::Missing { action: 0, value: x, form: None });
     assert_eq!(
         fault(vec![run(0), Action::Load(x, form)]),

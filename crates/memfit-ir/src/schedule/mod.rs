@@ -143,7 +143,10 @@ impl fmt::Display for Unscheduled {
             }
             Unscheduled::NoResult { value } => write!(f, "the result {value} is not there at the end"),
             Unscheduled::NotParked { value } => {
-                write!(f, "{value} can't begin in another tier: it is not what a storage that lasts begins with, once")
+                write!(
+                    f,
+                    "{value} can't begin in another tier: it is not what a storage that lasts begins with, once"
+                )
             }
             Unscheduled::NotBack { value, tier } => {
                 write!(f, "{value} is not in {} memory at the end, where its storage began", tier.name())

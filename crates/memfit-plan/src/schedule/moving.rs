@@ -17,7 +17,9 @@ use crate::Context;
 pub(super) fn moving(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
     let runs = RunList::plain(task);
     let mut chooser = Chooser::of(task, &runs, budget, context)?;
-    let Some((chosen, moved)) = chooser.fastest() else { return chooser.found(None) };
+    // What is at home elsewhere takes room beside its uses as well, which choices are to leave.
+    let found = if task.is_parked() { chooser.settled(Chooser::fastest) } else { chooser.fastest() };
+    let Some((chosen, moved)) = found else { return chooser.found(None) };
     let away = chooser.away(&chosen);
     let choices = Choices::default().and_waits(task, &tiers(context.device), context.device);
     Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))

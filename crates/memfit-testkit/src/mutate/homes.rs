@@ -32,7 +32,8 @@ pub(super) fn stale_home(p: &mut Patient<'_>) -> Option<()> {
     let lasts: Vec<ValueId> = p.graph.results().to_vec();
     let content: Vec<Content> = p.draft.copies.iter().map(|copy| copy.content).collect();
     let of = |copy: CopyId| content.get(copy.index()).and_then(|content| content.value());
-    let at = p.line(|act| matches!(*act, Act::Offload { to, .. } if of(to).is_some_and(|v| lasts.contains(&v))))?;
+    let at =
+        p.line(|act| matches!(*act, Act::Offload { to, .. } if of(to).is_some_and(|v| lasts.contains(&v))))?;
     p.draft.lines.remove(at);
     if p.rng.chance(50) {
         let parked = p.draft.parked.clone();

@@ -149,7 +149,9 @@ fn what_is_kept_up_to_date_is_what_the_program_takes() {
     let (mut programs, mut stores) = (0, 0);
     changed(300, |seed, editor, device, limit| {
         let (runs, leaves) = editor.schedule();
-        let Some(program) = program(editor.task, &runs, &leaves, &[]) else { panic!("seed {seed}: no program") };
+        let Some(program) = program(editor.task, &runs, &leaves, &[]) else {
+            panic!("seed {seed}: no program")
+        };
         let timeline = simulate(editor.task.graph, &program, None, device);
         let (told, time) = (editor.told(), timeline.time.0);
         // Of snapshots the clock knows what decoding takes, not what encoding does.

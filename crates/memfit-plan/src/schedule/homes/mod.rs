@@ -19,10 +19,10 @@ pub(super) use ahead::ahead;
 pub(super) use rungs::{rungs, without_optimizer_state};
 pub(super) use stays::{HomeStay, beside};
 
-use super::transfers::LEAST;
 use super::Task;
 use super::ids::NodeId;
 use super::memo::Memo;
+use super::transfers::LEAST;
 use crate::problem::{bytes, signed};
 
 /// The storages of a task that are at home in another tier.
@@ -157,7 +157,8 @@ impl<'g> Task<'g> {
             place_of[value.index()] = u32::try_from(homes.list.len()).ok();
             homes.list.push(Home { value, tier, bytes: self.bytes[value.index()] });
         }
-        homes.of = source_of.iter().map(|source| source.and_then(|source| place_of[source.index()])).collect();
+        homes.of =
+            source_of.iter().map(|source| source.and_then(|source| place_of[source.index()])).collect();
         let mut task = self.clone();
         task.memo = Memo::default();
         task.constant -= homes.list.iter().map(|home| home.bytes).sum::<i64>();
@@ -202,7 +203,8 @@ impl<'g> Task<'g> {
         }
         fixed -= rounded; // What lasts and is no parameter, state or constant: a batch that is a result.
         let held = |touched: i64| (all - touched - signed(room)).max(0);
-        let ends: i64 = self.value_ids().filter(|v| self.live_out[v.index()]).map(|v| self.size[v.index()]).sum();
+        let ends: i64 =
+            self.value_ids().filter(|v| self.live_out[v.index()]).map(|v| self.size[v.index()]).sum();
         let mut least = self.sources.max(ends) + held(0);
         let mut seen: Vec<ValueId> = Vec::new();
         for node in 0..self.nodes() {

@@ -16,9 +16,7 @@ pub(in crate::schedule) fn without_optimizer_state<'g>(task: &Task<'g>, device: 
 /// optimizer state, everything. Each needs no more than `budget` for its largest op; what comes first moves least.
 pub(in crate::schedule) fn rungs<'g>(task: &Task<'g>, budget: Bytes, device: &Device) -> Vec<Task<'g>> {
     let movable = ordered(task);
-    let fits = |count: usize| {
-        parked(task, &movable[..count], device).filter(|task| task.floor().0 <= budget)
-    };
+    let fits = |count: usize| parked(task, &movable[..count], device).filter(|task| task.floor().0 <= budget);
     // More at home elsewhere never needs more: the fewest that will do.
     let (mut low, mut high) = (1, movable.len() + 1);
     while low < high {
@@ -37,9 +35,8 @@ pub(in crate::schedule) fn rungs<'g>(task: &Task<'g>, budget: Bytes, device: &De
 /// first.
 fn ordered(task: &Task<'_>) -> Vec<Movable> {
     let mut movable = task.movable();
-    movable.sort_by_key(|one| {
-        (!one.is_optimizer_state, one.transfers, std::cmp::Reverse(one.bytes), one.value)
-    });
+    movable
+        .sort_by_key(|one| (!one.is_optimizer_state, one.transfers, std::cmp::Reverse(one.bytes), one.value));
     movable
 }
 

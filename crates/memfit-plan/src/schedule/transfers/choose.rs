@@ -363,11 +363,10 @@ impl<'a> Chooser<'a> {
         }
         let mut whole: Vec<Window> = chosen.iter().map(|&at| Window::whole(self.step.gaps[at])).collect();
         whole.sort_by_key(|window| (window.gap.from, window.gap.to, window.gap.value));
-        let ways =
-            spread(&self.step, &whole, self.limit(), &self.spare).into_iter().map(|mut way| {
-                narrow(&self.step, &mut way, self.limit());
-                way
-            });
+        let ways = spread(&self.step, &whole, self.limit(), &self.spare).into_iter().map(|mut way| {
+            narrow(&self.step, &mut way, self.limit());
+            way
+        });
         self.fastest_of(ways.collect())
     }
 

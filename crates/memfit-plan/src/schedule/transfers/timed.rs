@@ -16,7 +16,7 @@ pub(in crate::schedule) fn timed(
     budget: Bytes,
     device: &Device,
 ) -> Option<Result<Moved, Bytes>> {
-    let stays = beside(task, runs);
+    let stays = beside(task, runs.each(task));
     let program = program(task, runs, leaves, &stays)?;
     let first = told(task, program, budget, device);
     let (true, Ok(moved)) = (task.is_parked(), &first) else { return Some(first) };
@@ -39,7 +39,7 @@ fn hidden(
         times[node.index()]
     };
     let times: Vec<u64> = runs.each(task).map(time).collect();
-    let stays = ahead(stays, (runs, &times), live, signed(budget), device);
+    let stays = ahead(stays, &times, live, signed(budget), device);
     let program = program(task, runs, leaves, &stays)?;
     told(task, program, budget, device).ok()
 }
