@@ -62,6 +62,8 @@ class Plan(Result):
     unconstrained_peak_bytes: int
     naive_bytes: int
     persistent_bytes: int
+    parked_bytes: int
+    """Bytes of parameters, state and constants that are at home in host memory or on the disk."""
     time_ns: int
     base_time_ns: int
     overhead: float

@@ -18,7 +18,7 @@ use memfit_plan::{Context, FAMILIES};
 use memfit_testkit::bytes::Truth;
 use memfit_testkit::{
     Case, Layered, MUTATORS, Rng, Verdict, case, device, graph, layered, mutant, peak_of_copies, schedule,
-    shrink, try_plan,
+    shrink, trained, try_plan,
 };
 use memfit_verify::Rule;
 use rayon::prelude::*;
@@ -311,7 +311,10 @@ fn strike_schedule(
 fn spacious(rng: &mut Rng) -> (Arc<Graph>, Device) {
     let ops = 4 + rng.below(24);
     let shape = Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse: ops % 4 };
-    let graph = Arc::new(layered(shape, rng.bits()));
+    // Half of them with parameters and state.
+    let lasts = rng.chance(50);
+    let graph = if lasts { trained(1 + ops / 6, 64, rng.bits()) } else { layered(shape, rng.bits()) };
+    let graph = Arc::new(graph);
     let bandwidth = [4e9, 4e8][rng.below(2)];
     let link = Link {
         out_bandwidth: bandwidth,
@@ -326,7 +329,7 @@ fn spacious(rng: &mut Rng) -> (Arc<Graph>, Device) {
     (graph, Device { link: Some(link), host_memory, disk, ..device() })
 }
 
-/// What one of `schedulers` finds between the floor and the plain schedule's peak.
+/// What one of `schedulers` finds between what can be done with at all and the plain schedule's peak.
 fn strike_scheduler(
     report: &mut Report,
     schedulers: &Rows<dyn Scheduler>,
@@ -339,8 +342,12 @@ fn strike_scheduler(
     let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
     let task = Task::new(graph, &order, in_place, true, context);
     let Some(plain) = RunList::plain(&task).cost(&task) else { return };
-    let floor = task.floor().0;
-    let budget = Bytes(floor.0 + (plain.peak.0 - floor.0) * rng.below(5) as u64 / 4);
+    let (least, floor) = (task.least(), task.floor().0);
+    let part = rng.below(5) as u64;
+    let budget = match rng.chance(40) {
+        true => Bytes(least.0 + (floor.0 - least.0) * part / 4),
+        false => Bytes(floor.0 + (plain.peak.0 - floor.0) * part / 4),
+    };
     let (row, scheduler) = any(schedulers, rng);
     let Ok(front) = scheduler.plan(&task, budget, context) else { return };
     for point in &front.points {

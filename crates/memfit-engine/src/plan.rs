@@ -53,10 +53,13 @@ impl StepPlan {
         }
     }
 
-    /// A plan that the judge has passed before, if it was for `graph`.
+    /// A plan that the judge has passed before, if it was for `graph`, and all that lasts is at home on the device: the engine
+    /// has no copies from before the step.
     #[must_use]
     pub fn of(graph: Graph, verified: Verified) -> Option<StepPlan> {
-        (verified.plan().graph == graph.digest()).then(|| StepPlan { of: Arc::new((graph, verified)) })
+        let plan = verified.plan();
+        let follows = plan.graph == graph.digest() && plan.program.parked.is_empty();
+        follows.then(|| StepPlan { of: Arc::new((graph, verified)) })
     }
 
     /// As [`StepPlan::judge`], each buffer in bytes of its own: for hosts that have addresses of their own, where only

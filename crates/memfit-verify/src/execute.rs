@@ -160,11 +160,10 @@ impl Judge<'_> {
         let parked = self.program.parked.iter().map(|&copy| self.copy(copy));
         let stays: Vec<Stay> = self.program.resident.iter().map(|b| b.index()).chain(parked).collect();
         for stay in stays {
-            let (content, ..) = self.claims[stay];
-            let lasts = |value: &Value<'_>| stay < self.program.buffers.len() || value.role.is_persistent();
+            let (content, here) = (self.claims[stay].0, stay < self.program.buffers.len());
             let source = content.value().filter(|&id| {
-                let value = self.graph.value(id);
-                content == Content::Value(id) && value.producer.is_none() && lasts(&value)
+                let Value { producer, role, .. } = self.graph.value(id);
+                content == Content::Value(id) && producer.is_none() && (here || role.is_persistent())
             });
             if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
                 self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));

@@ -159,7 +159,7 @@ impl RunList {
     /// run of an op that mutates them, loaded before each later one, given up after the last.
     #[must_use]
     pub fn actions(&self, task: &Task<'_>) -> Schedule {
-        self.actions_with(task, &beside(task, self), |_, _| {})
+        self.actions_with(task, &beside(task, self.each(task)), |_, _| {})
     }
 
     /// The same, with what `more` adds before each run, by its position, and at the end. Storages that are at home in another
@@ -227,10 +227,9 @@ fn by_run(stays: &[HomeStay], runs: usize) -> Vec<[Ordered; 3]> {
     for stay in stays {
         let (at, load, used) = stay.load();
         by_run[at][2].push((used, load));
-        if let Some((at, store, release)) = stay.store() {
-            by_run[at][0].push((used, store));
-            if let Some((at, release)) = release {
-                by_run[at][1].push((used, release));
+        for (kind, action) in [stay.store(), stay.release()].into_iter().enumerate() {
+            if let Some((at, action)) = action {
+                by_run[at][kind].push((used, action));
             }
         }
     }

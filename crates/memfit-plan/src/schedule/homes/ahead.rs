@@ -9,7 +9,6 @@
 use memfit_ir::{Device, Tier};
 
 use super::stays::HomeStay;
-use crate::schedule::RunList;
 
 /// By run: when it begins if nothing is waited for; and when all is done.
 fn begins(times: &[u64]) -> Vec<u64> {
@@ -22,11 +21,11 @@ fn begins(times: &[u64]) -> Vec<u64> {
     begins
 }
 
-/// `stays`, which are for one use each, longer where that hides transfers. `live` is what is live during each run of `runs` and
-/// after the last, `times` what each run takes, `limit` the most that may be live.
+/// `stays`, which are for one use each, longer where that hides transfers. `live` is what is live during each run and after the
+/// last, `times` what each run takes, `limit` the most that may be live.
 pub(in crate::schedule) fn ahead(
     stays: Vec<HomeStay>,
-    (runs, times): (&RunList, &[u64]),
+    times: &[u64],
     mut live: Vec<i64>,
     limit: i64,
     device: &Device,
@@ -49,7 +48,7 @@ pub(in crate::schedule) fn ahead(
         leaving: Vec::new(),
         queues: [[0; 2]; Tier::ALL.len()],
     }
-    .walk(runs.len(), times)
+    .walk(times)
 }
 
 /// `stays` with the ones joined between which there is room, the nearest first.
@@ -119,28 +118,28 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn walk(mut self, runs: usize, times: &[u64]) -> Vec<HomeStay> {
+    fn walk(mut self, times: &[u64]) -> Vec<HomeStay> {
         let asynchronous =
             Tier::ALL.map(|(tier, _)| self.device.link_to(tier).is_some_and(|l| l.asynchronous));
         if !asynchronous.contains(&true) {
             return self.stays; // Where ops wait for transfers anyway, nothing is hidden behind them.
         }
         let (mut now, mut behind) = (0u64, 0u64);
-        for run in 0..runs {
+        for (run, &time) in times.iter().enumerate() {
             now = now.max(self.make_room(run, now));
             // Runs are behind the times by what was waited for so far.
-            now = self.load_ahead(run, now, behind, times[run]);
+            now = self.load_ahead(run, now, behind, time);
             let before = now;
             while let Some(at) = self.loaded.iter().position(|&(stay, _)| self.stays[stay].first <= run) {
                 let (_, there) = self.loaded.swap_remove(at);
                 now = now.max(there);
             }
             behind = behind.saturating_add(now - before);
-            now = now.saturating_add(times[run]);
+            now = now.saturating_add(time);
             self.store(run, now);
         }
         for (stay, _) in std::mem::take(&mut self.leaving) {
-            self.stays[stay].gone = runs.saturating_sub(1).max(self.stays[stay].last);
+            self.stays[stay].gone = times.len().saturating_sub(1).max(self.stays[stay].last);
         }
         self.stays
     }

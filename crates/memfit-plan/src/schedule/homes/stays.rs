@@ -3,7 +3,8 @@
 use memfit_ir::{Action, Form, Tier, ValueId};
 
 use super::Home;
-use crate::schedule::{RunList, Task};
+use crate::schedule::Task;
+use crate::schedule::ids::NodeId;
 
 /// One stay on the device, told by positions in a run list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,23 +56,31 @@ impl HomeStay {
         (self.load, Action::Load(self.loaded, Form::Tier(self.tier)), self.first)
     }
 
-    /// When it is stored, and how, if it must be; and when it goes at the latest, if that is later.
-    pub(in crate::schedule) fn store(&self) -> Option<(usize, Action, Option<(usize, Action)>)> {
-        let release = || (self.gone + 1, Action::Release(self.stored, None));
-        let release = (self.gone > self.last).then(release);
+    /// When it is stored, and how, if it must be.
+    pub(in crate::schedule) fn store(&self) -> Option<(usize, Action)> {
         let store = Action::Store(self.stored, Form::Tier(self.tier));
-        self.is_dirty().then_some((self.last + 1, store, release))
+        self.is_dirty().then_some((self.last + 1, store))
+    }
+
+    /// When it goes, if it is stored and goes later than that.
+    pub(in crate::schedule) fn release(&self) -> Option<(usize, Action)> {
+        let is_later = self.is_dirty() && self.gone > self.last;
+        is_later.then_some((self.gone + 1, Action::Release(self.stored, None)))
     }
 }
 
 /// Stays for one use each, as short as can be; uses by runs that follow each other are one stay. By storage, then by time.
-pub(in crate::schedule) fn beside(task: &Task<'_>, runs: &RunList) -> Vec<HomeStay> {
+/// `runs`: what runs in order, and whether for the first time.
+pub(in crate::schedule) fn beside(
+    task: &Task<'_>,
+    runs: impl Iterator<Item = (NodeId, bool)>,
+) -> Vec<HomeStay> {
     let homes = &task.homes;
     if homes.is_empty() {
         return Vec::new();
     }
     let mut stays: Vec<Vec<HomeStay>> = vec![Vec::new(); homes.list.len()];
-    for (at, (node, first)) in runs.each(task).enumerate() {
+    for (at, (node, first)) in runs.enumerate() {
         for &value in task.reads_of(node, first) {
             let Some(place) = homes.of(value) else { continue };
             let Home { tier, bytes, .. } = homes.list[place];

@@ -17,7 +17,7 @@ pub(in crate::schedule) fn timed(
     device: &Device,
 ) -> Option<Result<Moved, Bytes>> {
     let runs = ways.0;
-    let stays = beside(task, runs);
+    let stays = beside(task, runs.each(task));
     let program = program(task, ways, &stays)?;
     let first = told(task, program, budget, device);
     let (true, Ok(moved)) = (task.is_parked(), &first) else { return Some(first) };
@@ -41,7 +41,7 @@ fn hidden(
     };
     let runs = ways.0;
     let times: Vec<u64> = runs.each(task).map(time).collect();
-    let stays = ahead(stays, (runs, &times), live, signed(budget), device);
+    let stays = ahead(stays, &times, live, signed(budget), device);
     let program = program(task, ways, &stays)?;
     told(task, program, budget, device).ok()
 }
