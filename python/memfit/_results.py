@@ -81,7 +81,7 @@ class Plan(Result):
     stall_ns: int
     """Part of the step time in which the device waits for transfers."""
     held_by: str | None
-    """The op that runs at the live peak while nothing is live that could be elsewhere: moving more does not lower it."""
+    """The op at the live peak, if nothing is live then that could be elsewhere: moving more does not help."""
     encoded_bytes: int
     """Bytes of values that wait encoded, as many as they are before, each time they are."""
     codec_ns: int
@@ -232,7 +232,7 @@ class Explanation(Result):
     peak_by_kind: list[Share]
     top: list[Holder]
     held_by: str | None
-    """The op at the peak, if nothing is live then that could be elsewhere: moving values does not lower the peak."""
+    """The op at the peak, if nothing is live then that could be elsewhere: moving does not lower it."""
     remedies: list[Remedy]
 
     def __repr__(self) -> str:

@@ -114,7 +114,11 @@ def test_a_file_that_is_cut_costs_time_and_is_named(tmp_path):
     # The next step writes it anew, and finds it cut when it reads: a thread cuts it all the time.
     (path,) = spilled(tmp_path)
     cutter = subprocess.Popen(
-        [sys.executable, "-c", f"while True:\n import os\n os.truncate('/proc/{os.getpid()}/fd/{path.rsplit('/', 1)[1]}', 0)"]
+        [
+            sys.executable,
+            "-c",
+            f"while True:\n import os\n os.truncate('/proc/{os.getpid()}/fd/{path.rsplit('/', 1)[1]}', 0)",
+        ]
     )
     try:
         time.sleep(0.3)
@@ -145,7 +149,7 @@ def full_disk() -> None:
     fitted.close()
     assert found == expected and same(left(*trained), state)
     assert fitted.report.measured_peak_bytes <= fitted.budget
-    print([reason for reason in why if reason][0])
+    print(next(reason for reason in why if reason))
 
 
 def child(what: str, *arguments: object, **options) -> subprocess.Popen:
@@ -182,9 +186,9 @@ def test_nothing_is_left_of_a_process_that_is_killed(tmp_path):
 
 
 def test_a_disk_that_can_not_be_used_is_refused(tmp_path):
-    with pytest.raises(OSError, match="copies can't be written to `.*none`"):
-        with memfit.torch.Budget("1GiB", disk_budget="1MiB", spill=tmp_path / "none"):
-            pass
+    nowhere = memfit.torch.Budget("1GiB", disk_budget="1MiB", spill=tmp_path / "none")
+    with pytest.raises(OSError, match=r"copies can't be written to `.*none`"), nowhere:
+        pass
     with pytest.raises(memfit.UsageError, match="a size and a directory"):
         memfit.torch.Budget("1GiB", disk_budget="1MiB")
     with pytest.raises(memfit.UsageError, match="a size and a directory"):

@@ -1,7 +1,8 @@
-"""Other ways to compute a convolution than the plain one: scratch memory against work. Counted from shapes, never measured.
+"""Other ways to compute a convolution than the plain one: scratch memory against work, counted from shapes.
 
-The op's own cost is that of an implicit matrix product, without scratch memory. What else there is, and by which formulas, is
-in `docs/graph-json.md`. For gradients the formulas are the same: each product has the operands of the other ones.
+The op's own cost is that of an implicit matrix product, without scratch memory. What else there is, and by
+which formulas, is in `docs/graph-json.md`. For gradients the formulas are the same: each product has the
+operands of the other ones.
 """
 
 import math
@@ -13,16 +14,23 @@ from torch._ops import OpOverload
 from . import _flops, _ops
 
 _TILE, _SIDE = 2, 4
-"""Winograd's F(2x2, 3x3): outputs of a tile along a side, and its inputs, of which each pair is multiplied once."""
+"""Winograd's F(2x2, 3x3): outputs of a tile along a side, and its inputs; each pair is multiplied once."""
 _LARGE = 5
 """Side of a kernel from which on transforms of Fourier are offered."""
 
 
 def of(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> list[dict[str, int]]:
-    """Those of a convolution or of its gradients, each with less arithmetic than the op's own; nothing for other ops."""
+    """Those of a convolution or of its gradients, each with less arithmetic than the op's own; else none."""
     name = _ops.kind(target)
     if name == "aten.convolution.default":
-        image, weight, stride, dilation, transposed, groups = args[0], args[1], args[3], args[5], args[6], args[8]
+        image, weight, stride, dilation, transposed, groups = (
+            args[0],
+            args[1],
+            args[3],
+            args[5],
+            args[6],
+            args[8],
+        )
         made = outputs[0]
         products = 1
     elif name == "aten.convolution_backward.default":
@@ -56,9 +64,7 @@ def of(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> list[dict[st
 class _Shape:
     """What a convolution reads and makes."""
 
-    def __init__(
-        self, before: torch.Tensor, after: torch.Tensor, weight: torch.Tensor, groups: int
-    ) -> None:
+    def __init__(self, before: torch.Tensor, after: torch.Tensor, weight: torch.Tensor, groups: int) -> None:
         self.batch = before.shape[0]
         self.inputs, self.outputs = before.shape[1], after.shape[1]
         self.pairs = self.inputs * self.outputs // groups
@@ -75,7 +81,7 @@ class _Shape:
         return elements * self.itemsize, min(products, flops) + 2 * _SIDE * elements
 
     def fourier(self) -> tuple[int, int]:
-        """The same by transforms of whole images: complex numbers of twice 32 bits, half of them by symmetry."""
+        """The same by transforms of whole images: complex numbers of 64 bits, half of them by symmetry."""
         rows, columns = self.before
         points = rows * (columns // 2 + 1)
         images = self.batch * (self.inputs + self.outputs) + self.pairs
@@ -83,6 +89,6 @@ class _Shape:
         return images * points * 8, transforms + 8 * points * self.batch * self.pairs
 
     def unfolded(self, flops: int) -> tuple[int, int]:
-        """The same by a plain matrix product over unfolded images, which takes four fifths of an implicit one's time."""
+        """The same by a plain product over unfolded images, which takes four fifths of an implicit one's time."""
         elements = self.batch * self.inputs * self.taps * math.prod(self.after)
         return elements * self.itemsize, flops * 4 // 5

@@ -355,8 +355,8 @@ def drop(tensor: torch.Tensor) -> bool:
 def swap_out(tensor: torch.Tensor, tier: str = "host") -> bool:
     """Copies the bytes of `tensor` and all its views to host memory, or to the `disk`, and lets them go.
 
-    Whoever reads the tensor gets them from the copy. False if they may not go (nothing can compute them again,
-    or they are in use), or there is no room.
+    Whoever reads the tensor gets them from the copy. False if they may not go (nothing can compute them
+    again, or they are in use), or there is no room.
     """
     return bool(_by_hand("swap_out", tensor, tier))
 
