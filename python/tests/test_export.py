@@ -357,7 +357,7 @@ def test_convolutions_have_algorithms_with_less_work_and_scratch_memory():
     def step(layer):
         return capture(nn.Sequential(nn.Conv2d(3, 8, 1), layer), torch.randn(2, 3, 12, 12), total)
 
-    # By layer: of each algorithm its scratch bytes, and how often its work goes into that of the plain product.
+    # By layer: of each algorithm its scratch bytes, and how often its work goes into the plain one's.
     tiles, points = 2 * 6 * 6, 7 * 12
     transformed = 16 * (tiles * (8 + 8) + 8 * 8)
     spectra = 2 * (8 + 8) + 8 * 8

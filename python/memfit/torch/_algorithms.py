@@ -89,6 +89,6 @@ class _Shape:
         return images * points * 8, transforms + 8 * points * self.batch * self.pairs
 
     def unfolded(self, flops: int) -> tuple[int, int]:
-        """The same by a plain product over unfolded images, which takes four fifths of an implicit one's time."""
+        """The same by a plain product over unfolded images, in four fifths of an implicit one's time."""
         elements = self.batch * self.inputs * self.taps * math.prod(self.after)
         return elements * self.itemsize, flops * 4 // 5
