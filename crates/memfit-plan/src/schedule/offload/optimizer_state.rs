@@ -3,14 +3,15 @@
 //! Source: Ren, Rajbhandari, Aminabadi, Ruwase, Yang, Zhang, Li and He, "ZeRO-Offload: Democratizing Billion-Scale Model Training",
 //! USENIX ATC 2021, §3: nothing but the update uses the state, so it need not take device memory for the rest of the step. We differ
 //! in that the update runs on the device: the state is fetched ahead of its update as the link and the room allow, and stored
-//! after it, while the next one runs. What is still too much is moved between its uses as `offload:best` does. Guarantee: live
-//! bytes and copies within their budgets, no op runs twice. Where host memory has no room for all state the largest go, then to a
+//! after it, while the next one runs. What is still too much is moved between its uses as `offload:best` does; where that is not
+//! enough, parameters and constants are at home there as well. Guarantee: live bytes and copies within their budgets, no op runs
+//! twice. Where host memory has no room for all state the largest go, then to a
 //! disk. Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
 //! anyway: two transfers of it are hidden behind the step only in part.
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving, without_optimizer_state};
+use super::{Front, Infeasible, Scheduler, Task, moving, rungs, without_optimizer_state};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -31,6 +32,12 @@ impl Scheduler for OptimizerState {
         let why = "there is no optimizer state, or no memory with a link that has room for it";
         let parked = without_optimizer_state(task, context.device);
         let parked = parked.ok_or_else(|| Infeasible::because(task, budget, why))?;
-        moving::within(&parked, budget, context)
+        let missed = match moving::within(&parked, budget, context) {
+            Ok(front) => return Ok(front),
+            Err(missed) => missed,
+        };
+        // What goes first is state, so the last of these have all of it elsewhere, and parameters.
+        let all = rungs(task, budget, context.device).pop();
+        all.and_then(|all| moving::within(&all, budget, context).ok()).ok_or(missed)
     }
 }
