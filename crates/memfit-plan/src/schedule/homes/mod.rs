@@ -7,7 +7,7 @@
 //! For everybody who plans runs and moves other values, a use of such a storage is scratch memory of the run that uses it
 //! ([`Task::parked`]): that is all there must be room for. When it is loaded and stored beside that is decided last, for a given
 //! list of runs with what else is away: right beside the use, or as far from it as hides the transfers where there is room
-//! ([`ahead`]).
+//! ([`ahead()`]).
 
 mod ahead;
 mod rungs;

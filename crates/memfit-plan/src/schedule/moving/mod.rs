@@ -1,7 +1,7 @@
 //! Values are moved and every op runs once: the fastest step within a budget and what other memory holds.
 //!
 //! Large tasks have one search, for the budgets at hand ([`within`]). What few gaps have is searched through ([`exact`]), and
-//! small tasks are searched at a lattice of budgets that does not depend on those at hand ([`Lattice`]): in both, more memory of
+//! small tasks are searched at a lattice of budgets that does not depend on those at hand ([`lattice`]): in both, more memory of
 //! either kind is never slower.
 
 mod exact;
