@@ -143,7 +143,7 @@ fn each_row_has_its_share_of_the_time() {
     let graph = chain(20, 1_000, 1_000);
     let ticks = std::sync::atomic::AtomicU32::new(0);
     let now = || f64::from(ticks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let tools = Tools { now: &now, stop: &|| false, until: Some(1e4), ..Tools::none() };
+    let tools = Tools { now: &now, stop: &|| false, until: Some(2e3), ..Tools::none() };
     let rows =
         compare(&graph, &with(Options { effort: u32::MAX, ..Options::default() }, "60%"), &tools).unwrap();
     assert!(rows.iter().all(|row| row.result != Err(Failure::Timeout(None))));
