@@ -21,7 +21,8 @@ impl<H: Host> Engine<'_, H> {
     /// `storage`, which is in the pool, goes to make room.
     pub(crate) fn put_away(&mut self, storage: u32) -> Result<(), Fault> {
         self.stats.evictions += 1;
-        if self.settings.storing != Storing::Never && self.guide.is_none() && !self.stores.has(storage) {
+        // There is a link where storages are stored for room, and a tier to store them in.
+        if self.state.link.is_some() && self.guide.is_none() && !self.stores.has(storage) {
             let size = Bytes(self.state.storage(storage).size);
             if let Some(tier) = self.cheaper_tier(storage, size)
                 && let Some(row) = self.store(storage, Form::Tier(tier), size, None)?
@@ -40,14 +41,20 @@ impl<H: Host> Engine<'_, H> {
             return None; // Nobody will ask for it.
         }
         let own = i128::from(this.cost);
+        let with_room = |(tier, _): (Tier, &str)| {
+            let store = self.settings.tiers[tier.index()]?;
+            (self.stores.used[tier.index()] + size <= store.capacity).then_some((tier, store.link))
+        };
+        let mut roomy = Tier::ALL.into_iter().filter_map(with_room).peekable();
+        let nearest = roomy.peek()?.0;
+        if self.settings.storing == Storing::Always {
+            return Some(nearest);
+        }
         self.walk.begin(&self.state, storage);
         let again = own + self.walk.ancestors(&self.state, storage);
-        Tier::ALL.into_iter().map(|(tier, _)| tier).find(|tier| {
-            let Some(store) = self.settings.tiers[tier.index()] else { return false };
-            let is_room = self.stores.used[tier.index()] + size <= store.capacity;
-            let always = self.settings.storing == Storing::Always;
-            is_room && (always || i128::from(self.moved(*tier, store.link, size).0) * WORTH < again)
-        })
+        let is_cheaper =
+            |&(tier, link): &(Tier, Link)| i128::from(self.moved(tier, link, size).0) * WORTH < again;
+        roomy.find(is_cheaper).map(|(tier, _)| tier)
     }
 
     /// What storing `size` bytes in `tier` and loading them takes, behind what is on the way there already.

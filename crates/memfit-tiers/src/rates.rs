@@ -1,7 +1,8 @@
 //! How fast copying and codecs are here: what an engine's settings have.
 
-use std::path::Path;
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use memfit_codec::zvc;
@@ -66,15 +67,25 @@ pub fn host_memory(capacity: Bytes, rate: Option<f64>) -> Store {
 }
 
 /// A disk for copies, of `capacity` bytes in `directory`, and the way there: what writing a few MiB takes until they are on the
-/// disk, and what reading them takes that are not in memory any more.
+/// disk, and what reading them takes that are not in memory any more: measured once in a process for each directory.
 ///
 /// # Errors
 ///
 /// If no file can be written there.
 pub fn disk(capacity: Bytes, directory: &Path) -> Result<Store, SpillError> {
-    let measured = links::disk(directory, 0..=TRIAL as u64);
-    let measured = measured.map_err(|source| SpillError { directory: directory.to_owned(), source })?;
-    Ok(Store { capacity, link: link(measured.link.rates, measured.link.latency) })
+    static MEASURED: Mutex<BTreeMap<PathBuf, Measured>> = Mutex::new(BTreeMap::new());
+    let mut known = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Measured { rates, latency } = match known.get(directory) {
+        Some(&measured) => measured,
+        None => {
+            let measured = links::disk(directory, 0..=TRIAL as u64);
+            let failed = |source| SpillError { directory: directory.to_owned(), source };
+            let measured = measured.map_err(failed)?.link;
+            known.insert(directory.to_owned(), measured);
+            measured
+        }
+    };
+    Ok(Store { capacity, link: link(rates, latency) })
 }
 
 /// Whoever copies is another thread; where there is one processor alone, ops wait for it all the same.
