@@ -47,10 +47,20 @@ impl Task<'_> {
         layer(self.graph.op(self.order[node.index()]).kind)
     }
 
+    /// Whether `node` is a convolution.
+    pub(super) fn is_convolution(&self, node: NodeId) -> bool {
+        self.layer(node) == Layer::Convolution
+    }
+
+    /// Whether a convolution makes `value`.
+    pub(super) fn is_of_convolution(&self, value: ValueId) -> bool {
+        self.producer[value.index()].is_some_and(|node| self.is_convolution(node))
+    }
+
     /// Whether a convolution before `turn` reads `value`.
     pub(super) fn is_map_of_convolution(&self, value: ValueId, turn: usize) -> bool {
         let mut readers = self.readers.row(value.index()).iter();
-        readers.any(|&reader| reader.index() < turn && self.layer(reader) == Layer::Convolution)
+        readers.any(|&reader| reader.index() < turn && self.is_convolution(reader))
     }
 }
 

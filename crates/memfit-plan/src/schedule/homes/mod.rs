@@ -16,7 +16,7 @@ mod stays;
 use memfit_ir::{Bytes, Device, Phase, Role, Tier, ValueId};
 
 pub(super) use ahead::ahead;
-pub(super) use rungs::{rungs, without_optimizer_state};
+pub(super) use rungs::{or_parked, rungs, without_optimizer_state};
 pub(super) use stays::{HomeStay, beside};
 
 use super::Task;

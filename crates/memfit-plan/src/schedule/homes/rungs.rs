@@ -3,13 +3,40 @@
 use memfit_ir::{Bytes, Device, ValueId};
 
 use super::Movable;
-use crate::schedule::Task;
+use crate::schedule::{Front, Infeasible, Task};
 
 /// The task with all optimizer state at home in other memory of `device`, or as much of it as there is room for, the largest
-/// first; `None` if that is none.
-pub(in crate::schedule) fn without_optimizer_state<'g>(task: &Task<'g>, device: &Device) -> Option<Task<'g>> {
+/// first.
+///
+/// # Errors
+///
+/// That nothing fits `budget` so, if that is none.
+pub(in crate::schedule) fn without_optimizer_state<'g>(
+    task: &Task<'g>,
+    budget: Bytes,
+    device: &Device,
+) -> Result<Task<'g>, Infeasible> {
     let state: Vec<Movable> = ordered(task).into_iter().filter(|one| one.is_optimizer_state).collect();
-    parked(task, &state, device)
+    let why = "there is no optimizer state, or no memory with a link that has room for it";
+    parked(task, &state, device).ok_or_else(|| Infeasible::because(task, budget, why))
+}
+
+/// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
+/// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
+///
+/// # Errors
+///
+/// What `plan` says of `task` itself.
+pub(in crate::schedule) fn or_parked(
+    task: &Task<'_>,
+    budget: Bytes,
+    device: &Device,
+    plan: impl Fn(&Task<'_>) -> Result<Front, Infeasible>,
+) -> Result<Front, Infeasible> {
+    plan(task).or_else(|missed| {
+        let found = rungs(task, budget, device).into_iter().filter_map(|task| plan(&task).ok());
+        found.min_by_key(Front::time).ok_or(missed)
+    })
 }
 
 /// Tasks with more and more of what may be at home elsewhere there, as far as `device` has room: what `budget` forces, all

@@ -12,7 +12,7 @@ use memfit_ir::{Bytes, Codec};
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits,
-    again, climb, forms, link, moving, refine, rungs, signed, timed,
+    again, climb, forms, link, moving, or_parked, refine, signed, timed,
 };
 use crate::{Context, Info};
 
@@ -43,14 +43,7 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let missed = match fastest(task, budget, context) {
-            Ok(front) => return Ok(front),
-            Err(missed) => missed,
-        };
-        // The fewest at home elsewhere leave the least room to everything else: all that may be is enough if anything is.
-        let rungs = rungs(task, budget, context.device).into_iter();
-        let found = rungs.filter_map(|task| fastest(&task, budget, context).ok());
-        found.min_by_key(Front::time).ok_or(missed)
+        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
     }
 }
 

@@ -13,7 +13,7 @@ pub use superneurons::SuperNeurons;
 
 // What all of the family stands on; strategies import it from here.
 use super::editor::Away;
-use super::homes::rungs;
+use super::homes::or_parked;
 use super::ids::NodeId;
 use super::layers::{Layer, turn};
 use super::moves::Choices;

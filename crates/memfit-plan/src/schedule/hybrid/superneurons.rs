@@ -73,11 +73,7 @@ fn cached(
     context: &Context<'_>,
 ) -> Result<Front, Infeasible> {
     let mut chooser = Chooser::of(task, runs, budget, context)?;
-    let by_convolution = |gap: &Gap| {
-        let producer = task.producer[gap.value.index()];
-        producer.is_some_and(|producer| task.layer(producer) == Layer::Convolution)
-    };
-    let least_recent = |gap: &Gap| by_convolution(gap).then_some((gap.from, -gap.size));
+    let least_recent = |gap: &Gap| task.is_of_convolution(gap.value).then_some((gap.from, -gap.size));
     let windows = on_demand(chooser.step(), chooser.limit(), least_recent);
     let Some(demanded) = windows else { return chooser.found(None) };
     let nodes: Vec<NodeId> = runs.each(task).map(|(node, _)| node).collect();
@@ -85,7 +81,7 @@ fn cached(
         .iter()
         .map(|&window| {
             let first = window.gone + 2;
-            let convolution = |&at: &usize| task.layer(nodes[at]) == Layer::Convolution;
+            let convolution = |&at: &usize| task.is_convolution(nodes[at]);
             let back = (first..window.back).rev().find(convolution).unwrap_or(window.back);
             Window { back, ..window }
         })

@@ -11,7 +11,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving, rungs};
+use super::{Front, Infeasible, Scheduler, Task, moving, or_parked};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -29,13 +29,10 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let missed = match moving::fastest(task, budget, context) {
-            Ok(front) => return Ok(front),
-            Err(missed) => missed,
-        };
         // Between its uses no value can leave that lasts; across the end of the step it can.
-        let rungs = rungs(task, budget, context.device).into_iter();
-        let found = rungs.filter_map(|task| moving::within(&task, budget, context).ok());
-        found.min_by_key(Front::time).ok_or(missed)
+        or_parked(task, budget, context.device, |task| match task.is_parked() {
+            true => moving::within(task, budget, context),
+            false => moving::fastest(task, budget, context),
+        })
     }
 }

@@ -29,9 +29,7 @@ impl Scheduler for OptimizerState {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let why = "there is no optimizer state, or no memory with a link that has room for it";
-        let parked = without_optimizer_state(task, context.device);
-        let parked = parked.ok_or_else(|| Infeasible::because(task, budget, why))?;
+        let parked = without_optimizer_state(task, budget, context.device)?;
         let missed = match moving::within(&parked, budget, context) {
             Ok(front) => return Ok(front),
             Err(missed) => missed,

@@ -8,9 +8,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{
-    Chooser, Front, Gap, Infeasible, Layer, RunList, Scheduler, Task, Window, leave_when_copied, turn,
-};
+use super::{Chooser, Front, Gap, Infeasible, RunList, Scheduler, Task, Window, leave_when_copied, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -31,15 +29,9 @@ impl Scheduler for SuperNeurons {
         let runs = RunList::plain(task);
         let mut chooser = Chooser::of(task, &runs, budget, context)?;
         let (step, turn) = (chooser.step(), turn(task));
-        let convolutions: Vec<usize> = task
-            .node_ids()
-            .filter(|&node| task.layer(node) == Layer::Convolution)
-            .map(|node| node.index())
-            .collect();
-        let made_by_one = |gap: &&Gap| {
-            let producer = task.producer[gap.value.index()];
-            gap.crosses(turn) && producer.is_some_and(|node| task.layer(node) == Layer::Convolution)
-        };
+        let convolutions = task.node_ids().filter(|&node| task.is_convolution(node));
+        let convolutions: Vec<usize> = convolutions.map(|node| node.index()).collect();
+        let made_by_one = |gap: &&Gap| gap.crosses(turn) && task.is_of_convolution(gap.value);
         let maps = step.gaps.iter().filter(made_by_one);
         let mut windows: Vec<Window> = maps.map(|&gap| Window::beside(gap)).collect();
         leave_when_copied(step, &mut windows);

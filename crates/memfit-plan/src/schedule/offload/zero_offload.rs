@@ -30,9 +30,7 @@ impl Scheduler for ZeroOffload {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let why = "there is no optimizer state, or no memory with a link that has room for it";
-        let parked = without_optimizer_state(task, context.device);
-        let parked = parked.ok_or_else(|| Infeasible::because(task, budget, why))?;
+        let parked = without_optimizer_state(task, budget, context.device)?;
         let runs = RunList::plain(&parked);
         let mut chooser = Chooser::of(&parked, &runs, budget, context)?;
         let updated = updated(&parked);
