@@ -43,35 +43,25 @@ const fn tables() -> (Table, Table, Table) {
     (to, from, named)
 }
 
-/// Whether [`pack_avx2`] and [`unpack_avx2`] may be called.
-pub(super) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")
-}
-
-/// Whether [`pack_avx512`] and [`unpack_avx512`] may be called.
-pub(super) fn has_avx512() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt")
-}
-
-/// See [`super::Variant::pack`].
+/// See [`super::pack_groups`].
 pub(super) fn pack_avx2(data: &[u8], mask: &mut [u8], out: &mut [u8]) -> (usize, usize) {
     // SAFETY: only called where the processor has AVX2.
     unsafe { pack_8(data, mask, out) }
 }
 
-/// See [`super::Variant::unpack`].
+/// See [`super::unpack_groups`].
 pub(super) fn unpack_avx2(mask: &[u8], rest: &[u8], data: &mut [u8]) -> (usize, usize) {
     // SAFETY: only called where the processor has AVX2.
     unsafe { unpack_8(mask, rest, data) }
 }
 
-/// See [`super::Variant::pack`].
+/// See [`super::pack_groups`].
 pub(super) fn pack_avx512(data: &[u8], mask: &mut [u8], out: &mut [u8]) -> (usize, usize) {
     // SAFETY: only called where the processor has AVX-512F.
     unsafe { pack_16(data, mask, out) }
 }
 
-/// See [`super::Variant::unpack`].
+/// See [`super::unpack_groups`].
 pub(super) fn unpack_avx512(mask: &[u8], rest: &[u8], data: &mut [u8]) -> (usize, usize) {
     // SAFETY: only called where the processor has AVX-512F.
     unsafe { unpack_16(mask, rest, data) }
