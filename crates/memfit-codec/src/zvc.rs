@@ -168,9 +168,17 @@ pub fn decode_by(variant: Variant, packed: &[u8], size: usize) -> Result<Vec<u8>
 
 /// Fills `data` with the words that [`pack`] packed: how many bytes of `rest` those are, `None` if it is not what was packed.
 pub(crate) fn unpack(variant: Variant, mask: &[u8], rest: &[u8], data: &mut [u8]) -> Option<usize> {
-    let (groups, mut taken) = unpack_groups(variant, mask, rest, data);
+    let (groups, taken) = unpack_groups(variant, mask, rest, data);
     let words = data.len().div_ceil(WORD);
-    for (at, word) in data.chunks_mut(WORD).enumerate().skip(groups * GROUP) {
+    let more = unpack_words(&mask[groups..], &rest[taken..], &mut data[groups * GROUP * WORD..])?;
+    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(GROUP) && last >> (words % GROUP) != 0);
+    if beyond { None } else { Some(taken + more) }
+}
+
+/// As [`unpack`], word by word; what `mask` has beyond `data` is not looked at.
+fn unpack_words(mask: &[u8], rest: &[u8], data: &mut [u8]) -> Option<usize> {
+    let mut taken = 0;
+    for (at, word) in data.chunks_mut(WORD).enumerate() {
         if mask[at / GROUP] >> (at % GROUP) & 1 == 1 {
             let bytes = rest.get(taken..taken + word.len())?;
             // A word of zeros is never written down.
@@ -183,8 +191,7 @@ pub(crate) fn unpack(variant: Variant, mask: &[u8], rest: &[u8], data: &mut [u8]
             word.fill(0);
         }
     }
-    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(GROUP) && last >> (words % GROUP) != 0);
-    if beyond { None } else { Some(taken) }
+    Some(taken)
 }
 
 #[cfg(test)]
