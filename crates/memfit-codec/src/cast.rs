@@ -79,13 +79,12 @@ widened! { fn of_fp8(packed: &[u8], words: &mut [[u8; WORD]]) = from_eighths; }
 #[inline(always)]
 fn halves<const FILLED: bool, const B: bool>(words: &[[u8; WORD]], out: &mut [u8]) {
     let (out, _) = out.as_chunks_mut::<2>();
-    let halves = array::<BLOCK>(words, 0).map(|bits| {
+    for (out, word) in out.iter_mut().zip(words) {
+        let bits = u32::from_ne_bytes(*word);
         let half = if B { narrow::bf16(bits) } else { narrow::f16(bits) };
         let lost = FILLED && half & 0x7fff == 0 && bits & MAGNITUDE != 0;
-        (half | u16::from(lost)).to_ne_bytes()
-    });
-    let count = out.len().min(BLOCK);
-    out[..count].copy_from_slice(&halves[..count]);
+        *out = (half | u16::from(lost)).to_ne_bytes();
+    }
 }
 
 #[inline(always)]
@@ -105,11 +104,12 @@ fn eighths<const FILLED: bool>(words: &[[u8; WORD]], out: &mut [u8]) {
     *scale = f32::from_bits(power << 23).to_ne_bytes();
     // 2^-power.
     let inverse = f32::from_bits((254 - power) << 23);
-    let codes = all.map(|bits| {
-        let code = narrow::fp8((f32::from_bits(bits) * inverse).to_bits());
-        let lost = FILLED && code & 0x7f == 0 && bits & MAGNITUDE != 0;
-        code | u8::from(lost)
-    });
+    let mut codes = [0; BLOCK];
+    for (code, bits) in codes.iter_mut().zip(&all) {
+        let cast = narrow::fp8((f32::from_bits(*bits) * inverse).to_bits());
+        let lost = FILLED && cast & 0x7f == 0 && bits & MAGNITUDE != 0;
+        *code = cast | u8::from(lost);
+    }
     copy(out, &codes);
 }
 
@@ -117,15 +117,8 @@ fn eighths<const FILLED: bool>(words: &[[u8; WORD]], out: &mut [u8]) {
 /// inverse are normal, and its 448-fold is finite.
 #[inline(always)]
 fn power(words: &[u32; BLOCK]) -> u32 {
-    let mut most = [0; 16];
-    let (rows, _) = words.as_chunks::<16>();
-    for row in rows {
-        for (most, bits) in most.iter_mut().zip(row) {
-            let magnitude = bits & MAGNITUDE;
-            *most = (if magnitude < INFINITY { magnitude } else { 0 }).max(*most);
-        }
-    }
-    let most = most.into_iter().fold(0, u32::max);
+    let finite = words.iter().map(|bits| bits & MAGNITUDE).map(|bits| if bits < INFINITY { bits } else { 0 });
+    let most = finite.fold(0, u32::max);
     // 448 is 1.75 · 2^8.
     let above = u32::from(most & 0x7f_ffff > 0x60_0000);
     (most >> 23).saturating_sub(8).saturating_add(above).clamp(1, 246)
@@ -137,7 +130,10 @@ fn from_eighths(packed: &[u8], words: &mut [[u8; WORD]]) {
     let scale = f32::from_ne_bytes(*scale);
     let mut codes = [0; BLOCK];
     copy(&mut codes, packed);
-    let all = codes.map(|code| (f32::from_bits(narrow::from_fp8(code)) * scale).to_bits());
+    let mut all = [0; BLOCK];
+    for (bits, code) in all.iter_mut().zip(&codes) {
+        *bits = (f32::from_bits(narrow::from_fp8(*code)) * scale).to_bits();
+    }
     put(words, &all);
 }
 

@@ -13,13 +13,15 @@
 //! numbers costs an eighth of a bit a word more than bf16, and where the words of a group are far from zero, bf16 would cost bits of
 //! each. Time O(size).
 
+#![allow(clippy::cast_possible_truncation, reason = "codes are cut to their bits")]
+
 mod odd;
 
 use crate::binarize::is_positive;
 use crate::coder::{Coder, Damaged, whole};
 use crate::noise::noise;
 use crate::variant::{Variant, widened};
-use crate::words::{INFINITY, WORD, array, copy, put};
+use crate::words::{INFINITY, MAGNITUDE, WORD, array, copy, put};
 
 /// Words of a group.
 const GROUP: usize = 256;
@@ -80,7 +82,7 @@ fn encode<const BITS: usize, const MASK: bool>(words: &[[u8; WORD]], out: &mut [
         None => odd::encode(&all, MASK, top, &noise, &mut codes),
     };
     *numbers = range.bytes();
-    pack::<BITS>(&codes, words.len(), out);
+    pack::<BITS>(&codes, out);
 }
 
 /// The mask of a group.
@@ -95,32 +97,36 @@ fn bits(all: &[u32; GROUP]) -> [u8; GROUP / 8] {
     mask
 }
 
+/// The bits of an `f32`, so that integers are in the order of the numbers; and back.
+#[inline(always)]
+fn ordered(bits: u32) -> i32 {
+    bits.cast_signed() ^ (bits.cast_signed() >> 31 & i32::MAX)
+}
+
+#[inline(always)]
+fn number(ordered: i32) -> f32 {
+    f32::from_bits((ordered ^ (ordered >> 31 & i32::MAX)).cast_unsigned())
+}
+
 /// The range of a group and what its words are multiplied by, so that they go from 0 to `top`; `None` if that's none for everyday
 /// arithmetic.
 #[inline(always)]
 fn range<const MASK: bool>(all: &[u32; GROUP], top: f32) -> Option<(Range, f32)> {
-    let (mut least, mut most, mut odd) = ([f32::INFINITY; 16], [f32::NEG_INFINITY; 16], [0u32; 16]);
-    let (rows, _) = all.as_chunks::<16>();
-    for row in rows {
-        for lane in 0..16 {
-            let (bits, value) = (row[lane], f32::from_bits(row[lane]));
-            let (low, high) =
-                if MASK && !is_positive(bits) { (f32::INFINITY, f32::NEG_INFINITY) } else { (value, value) };
-            least[lane] = if low < least[lane] { low } else { least[lane] };
-            most[lane] = if high > most[lane] { high } else { most[lane] };
-            odd[lane] |= u32::from(bits & INFINITY == INFINITY);
-        }
+    // Whole numbers, since a compiler turns their order into vectors, and a thread may take denormals for zero.
+    let (mut least, mut most, mut largest) = (i32::MAX, i32::MIN, 0);
+    for &bits in all {
+        let counts = !MASK || is_positive(bits);
+        least = least.min(if counts { ordered(bits) } else { i32::MAX });
+        most = most.max(if counts { ordered(bits) } else { i32::MIN });
+        largest = largest.max(bits & MAGNITUDE);
     }
-    if odd.iter().any(|odd| *odd != 0) {
+    if largest >= INFINITY {
         return None;
     }
-    let least =
-        least.into_iter().fold(f32::INFINITY, |least, other| if other < least { other } else { least });
-    let most =
-        most.into_iter().fold(f32::NEG_INFINITY, |most, other| if other > most { other } else { most });
-    if MASK && least > most {
+    if least > most {
         return Some((Range { scale: 0.0, least: 0.0 }, 0.0));
     }
+    let (least, most) = (number(least), number(most));
     // No `-0.0`; and what is above zero stays so, also where a thread takes denormals for zero.
     let least = if MASK { least.max(f32::MIN_POSITIVE) } else { least + 0.0 };
     let most = if MASK { most.max(least) } else { most };
@@ -139,6 +145,21 @@ fn noise_at(noise: &[u32; 128], at: usize) -> u32 {
     noise[row * 16 + part / 2 * 8 + lane] >> (part % 2 * 16) & 0xffff
 }
 
+/// Noise by place, from 0 to 65535.
+#[inline(always)]
+fn draws(noise: &[u32; 128]) -> [u32; GROUP] {
+    let mut draws = [0; GROUP];
+    for (draws, words) in draws.as_chunks_mut::<16>().0.iter_mut().zip(noise.as_chunks::<8>().0) {
+        for (draw, word) in draws[..8].iter_mut().zip(words) {
+            *draw = word & 0xffff;
+        }
+        for (draw, word) in draws[8..].iter_mut().zip(words) {
+            *draw = word >> 16;
+        }
+    }
+    draws
+}
+
 #[inline(always)]
 fn quantise<const MASK: bool>(
     all: &[u32; GROUP],
@@ -149,63 +170,42 @@ fn quantise<const MASK: bool>(
     codes: &mut [u8; GROUP],
 ) {
     const UNIT: f32 = 1.0 / 65536.0;
-    let (rows, _) = all.as_chunks::<16>();
-    let (noise, _) = noise.as_chunks::<8>();
-    for ((codes, row), noise) in codes.as_chunks_mut::<16>().0.iter_mut().zip(rows).zip(noise) {
-        for half in 0..2 {
-            for lane in 0..8 {
-                let bits = row[half * 8 + lane];
-                let draw = if half == 0 { noise[lane] & 0xffff } else { noise[lane] >> 16 };
-                let place = (f32::from_bits(bits) - least) * inverse + draw.cast_signed() as f32 * UNIT;
-                let place = if place < top { place } else { top };
-                // What is not in the mask may lie below, and so may denormals.
-                let place = if MASK && (place <= 0.0 || !is_positive(bits)) { 0.0 } else { place };
-                codes[half * 8 + lane] = whole_part(place);
-            }
-        }
+    let mut wide = draws(noise);
+    for (code, &bits) in wide.iter_mut().zip(all) {
+        let place = (f32::from_bits(bits) - least) * inverse + code.cast_signed() as f32 * UNIT;
+        let place = if place < top { place } else { top };
+        // What is not in the mask may lie below, and so may denormals.
+        let place = if MASK && (place <= 0.0 || !is_positive(bits)) { 0.0 } else { place };
+        *code = whole_part(place);
+    }
+    for (code, wide) in codes.iter_mut().zip(&wide) {
+        *code = *wide as u8;
     }
 }
 
 /// The whole part of a number from 0 to 255 in one instruction.
 #[inline(always)]
 #[allow(unsafe_code, reason = "a conversion that looks at its range takes thrice the time")]
-fn whole_part(place: f32) -> u8 {
+fn whole_part(place: f32) -> u32 {
     debug_assert!((0.0..256.0).contains(&place), "{place} is no code");
     // SAFETY: from 0 to 255, as `quantise` and the range of a group see to.
     let whole: i32 = unsafe { place.to_int_unchecked() };
-    whole.to_le_bytes()[0]
+    whole.cast_unsigned()
 }
 
-/// Puts codes of `BITS` bits into planes; `count` of them.
+/// Puts codes of `BITS` bits into planes.
 #[inline(always)]
-fn pack<const BITS: usize>(codes: &[u8; GROUP], count: usize, out: &mut [u8]) {
-    let plane = out.len();
-    if BITS == 8 {
-        copy(out, codes);
-    } else if count == GROUP {
-        planes::<BITS>(codes, GROUP * BITS / 8, out);
-    } else {
-        planes::<BITS>(codes, plane, out);
-    }
-}
-
-#[inline(always)]
-fn planes<const BITS: usize>(codes: &[u8; GROUP], plane: usize, out: &mut [u8]) {
-    for (at, byte) in out.iter_mut().enumerate().take(plane) {
-        let mut all = 0;
-        for number in 0..8 / BITS {
-            all |= codes.get(number * plane + at).copied().unwrap_or(0) << (number * BITS);
+fn pack<const BITS: usize>(codes: &[u8; GROUP], out: &mut [u8]) {
+    for (number, codes) in codes.chunks(out.len().max(1)).enumerate().take(8 / BITS) {
+        for (byte, code) in out.iter_mut().zip(codes) {
+            *byte = if number == 0 { *code } else { *byte | code << (number * BITS) };
         }
-        *byte = all;
     }
 }
 
 /// What [`pack`] put there.
 #[inline(always)]
 fn unpack<const BITS: usize>(packed: &[u8], codes: &mut [u8; GROUP]) {
-    if BITS == 8 {
-        return copy(codes, packed);
-    }
     let low = u8::MAX >> (8 - BITS);
     for (number, codes) in codes.chunks_mut(packed.len().max(1)).enumerate().take(8 / BITS) {
         for (code, byte) in codes.iter_mut().zip(packed) {
@@ -236,14 +236,16 @@ fn decode<const BITS: usize, const MASK: bool>(packed: &[u8], words: &mut [[u8; 
         return true;
     }
     let mut all = [0; GROUP];
-    for ((row, codes), byte) in
-        all.as_chunks_mut::<8>().0.iter_mut().zip(codes.as_chunks::<8>().0).zip(filled)
-    {
-        for lane in 0..8 {
-            let value = f32::from(codes[lane]) * range.scale + range.least;
-            let is_filled = !MASK || u32::from(byte) & 1 << lane != 0;
-            row[lane] = if is_filled { value.to_bits() } else { 0 };
+    for (bits, code) in all.iter_mut().zip(&codes) {
+        *bits = (f32::from(*code) * range.scale + range.least).to_bits();
+    }
+    if MASK {
+        let mut kept = [0; GROUP];
+        for (row, byte) in kept.as_chunks_mut::<8>().0.iter_mut().zip(filled) {
+            *row =
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|at| if u32::from(byte) & 1 << at == 0 { 0 } else { u32::MAX });
         }
+        all.iter_mut().zip(&kept).for_each(|(bits, kept)| *bits &= kept);
     }
     put(words, &all);
     true

@@ -147,17 +147,9 @@ fn encode<const SIGNED: bool>(words: &[[u8; WORD]], out: &mut [u8], tree: &Tree)
 /// The largest magnitude that is finite, and whether any is not.
 #[inline(always)]
 fn largest(all: &[u32; BLOCK]) -> (f32, bool) {
-    let (mut most, mut odd) = ([0; 16], [0; 16]);
-    for row in all.as_chunks::<16>().0 {
-        for lane in 0..16 {
-            let magnitude = row[lane] & MAGNITUDE;
-            let is_finite = magnitude < INFINITY;
-            most[lane] = (if is_finite { magnitude } else { 0 }).max(most[lane]);
-            odd[lane] |= u32::from(!is_finite);
-        }
-    }
-    let most = most.into_iter().fold(0, u32::max);
-    (f32::from_bits(most), odd.iter().any(|odd| *odd != 0))
+    let magnitudes = || all.iter().map(|bits| bits & MAGNITUDE);
+    let most = magnitudes().map(|bits| if bits < INFINITY { bits } else { 0 }).fold(0, u32::max);
+    (f32::from_bits(most), magnitudes().fold(0, u32::max) >= INFINITY)
 }
 
 /// The code of a word of a block that everyday arithmetic does not do for.

@@ -63,9 +63,9 @@ fn npy(bytes: &[u8]) -> Result<Tensor<'_>, FormatError> {
     let ([major, _], rest) = bytes.split_first_chunk::<2>().ok_or_else(cut)?;
     let (length, rest) = match major {
         1 => rest.split_first_chunk().map(|(size, rest)| (usize::from(u16::from_le_bytes(*size)), rest)),
-        2 | 3 => rest.split_first_chunk().map(|(size, rest)| {
-            (usize::try_from(u32::from_le_bytes(*size)).unwrap_or(usize::MAX), rest)
-        }),
+        2 | 3 => rest
+            .split_first_chunk()
+            .map(|(size, rest)| (usize::try_from(u32::from_le_bytes(*size)).unwrap_or(usize::MAX), rest)),
         _ => return Err(wrong(&format!("has version `{major}`, and 1 to 3 are known"))),
     }
     .ok_or_else(cut)?;
@@ -147,7 +147,10 @@ mod tests {
         let header = |descr: &str, shape: &str| format!("{{'descr': {descr}, 'shape': {shape}}}");
         let cases = [
             (file(4, "", &[]), "header: has version `4`"),
-            (file(1, &header("'<f4'", "(2,)"), &[0; 7]), "header: says [2] of `<f4`, and there are `7` bytes"),
+            (
+                file(1, &header("'<f4'", "(2,)"), &[0; 7]),
+                "header: says [2] of `<f4`, and there are `7` bytes",
+            ),
             (file(1, &header("'<f4'", "(9999999999, 9999999999)"), &[]), "header: says [9999999999"),
             (file(1, &header("[('a', '<f4')]", "(2,)"), &[]), "header: names no plain type"),
             (file(1, &header("'|O'", "(2,)"), &[]), "header: has the type `|O`"),
