@@ -104,12 +104,11 @@ fn eighths<const FILLED: bool>(words: &[[u8; WORD]], out: &mut [u8]) {
     *scale = f32::from_bits(power << 23).to_ne_bytes();
     // 2^-power.
     let inverse = f32::from_bits((254 - power) << 23);
-    let mut codes = [0; BLOCK];
-    for (code, bits) in codes.iter_mut().zip(&all) {
-        let cast = narrow::fp8((f32::from_bits(*bits) * inverse).to_bits());
-        let lost = FILLED && cast & 0x7f == 0 && bits & MAGNITUDE != 0;
-        *code = cast | u8::from(lost);
-    }
+    let codes = all.map(|bits| {
+        let code = narrow::fp8((f32::from_bits(bits) * inverse).to_bits());
+        let lost = FILLED && code & 0x7f == 0 && bits & MAGNITUDE != 0;
+        code | u8::from(lost)
+    });
     copy(out, &codes);
 }
 
@@ -117,8 +116,14 @@ fn eighths<const FILLED: bool>(words: &[[u8; WORD]], out: &mut [u8]) {
 /// inverse are normal, and its 448-fold is finite.
 #[inline(always)]
 fn power(words: &[u32; BLOCK]) -> u32 {
-    let finite = words.iter().map(|bits| bits & MAGNITUDE).map(|bits| if bits < INFINITY { bits } else { 0 });
-    let most = finite.fold(0, u32::max);
+    let mut most = [0; 16];
+    for row in words.as_chunks::<16>().0 {
+        for (most, bits) in most.iter_mut().zip(row) {
+            let magnitude = bits & MAGNITUDE;
+            *most = (if magnitude < INFINITY { magnitude } else { 0 }).max(*most);
+        }
+    }
+    let most = most.into_iter().fold(0, u32::max);
     // 448 is 1.75 · 2^8.
     let above = u32::from(most & 0x7f_ffff > 0x60_0000);
     (most >> 23).saturating_sub(8).saturating_add(above).clamp(1, 246)
@@ -130,10 +135,7 @@ fn from_eighths(packed: &[u8], words: &mut [[u8; WORD]]) {
     let scale = f32::from_ne_bytes(*scale);
     let mut codes = [0; BLOCK];
     copy(&mut codes, packed);
-    let mut all = [0; BLOCK];
-    for (bits, code) in all.iter_mut().zip(&codes) {
-        *bits = (f32::from_bits(narrow::from_fp8(*code)) * scale).to_bits();
-    }
+    let all = codes.map(|code| (f32::from_bits(narrow::from_fp8(code)) * scale).to_bits());
     put(words, &all);
 }
 

@@ -8,6 +8,9 @@
 /// Rounds.
 const ROUNDS: usize = 7;
 
+/// The low half of a word of 64 bits.
+const LOW: u64 = 0xffff_ffff;
+
 /// Blocks of four words that are made side by side.
 const LANES: usize = 4;
 
@@ -15,18 +18,19 @@ const LANES: usize = 4;
 /// the block 4 j + b, whose counter is (`group` low, `group` high, the block's number, 0).
 #[inline(always)]
 pub(crate) fn noise(key: u64, group: u64) -> [u32; 128] {
-    let mut words = [0; 128];
-    let (rows, _) = words.as_chunks_mut::<16>();
-    for (row, first) in rows.iter_mut().zip((0..).step_by(LANES)) {
+    let mut pairs = [[0; 8]; 64];
+    for (pairs, first) in pairs.as_chunks_mut::<8>().0.iter_mut().zip((0..).step_by(LANES)) {
         let numbers = [first, first + 1, first + 2, first + 3];
-        let halves = [group & 0xffff_ffff, group >> 32];
+        let halves = [group & LOW, group >> 32];
         let block = philox::<ROUNDS>(key, [[halves[0]; LANES], [halves[1]; LANES], numbers, [0; LANES]]);
         for lane in 0..LANES {
-            row[2 * lane] = block[0][lane] as u32;
-            row[2 * lane + 1] = block[1][lane] as u32;
-            row[8 + 2 * lane] = block[2][lane] as u32;
-            row[8 + 2 * lane + 1] = block[3][lane] as u32;
+            pairs[lane] = (block[0][lane] & LOW | block[1][lane] << 32).to_le_bytes();
+            pairs[LANES + lane] = (block[2][lane] & LOW | block[3][lane] << 32).to_le_bytes();
         }
+    }
+    let mut words = [0; 128];
+    for (word, bytes) in words.iter_mut().zip(pairs.as_flattened().as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
     }
     words
 }
@@ -34,7 +38,6 @@ pub(crate) fn noise(key: u64, group: u64) -> [u32; 128] {
 /// Some blocks side by side: words of 32 bits in the low halves; what comes out in the high ones means nothing.
 #[inline(always)]
 fn philox<const ROUNDS: usize>(key: u64, mut counter: [[u64; LANES]; 4]) -> [[u64; LANES]; 4] {
-    const LOW: u64 = 0xffff_ffff;
     let mut keys = [key as u32, (key >> 32) as u32];
     for _ in 0..ROUNDS {
         let [a, b, c, d] = counter;

@@ -113,20 +113,23 @@ fn number(ordered: i32) -> f32 {
 #[inline(always)]
 fn range<const MASK: bool>(all: &[u32; GROUP], top: f32) -> Option<(Range, f32)> {
     // Whole numbers, since a compiler turns their order into vectors, and a thread may take denormals for zero.
-    let (mut least, mut most, mut largest) = (i32::MAX, i32::MIN, 0);
-    for &bits in all {
-        let counts = !MASK || is_positive(bits);
-        least = least.min(if counts { ordered(bits) } else { i32::MAX });
-        most = most.max(if counts { ordered(bits) } else { i32::MIN });
-        largest = largest.max(bits & MAGNITUDE);
-    }
+    let largest = all.iter().map(|bits| bits & MAGNITUDE).fold(0, u32::max);
     if largest >= INFINITY {
         return None;
     }
-    if least > most {
-        return Some((Range { scale: 0.0, least: 0.0 }, 0.0));
-    }
-    let (least, most) = (number(least), number(most));
+    let (least, most) = if MASK {
+        // One less, what is not above zero is the largest there is.
+        let least = all.iter().map(|bits| bits.wrapping_sub(1)).fold(u32::MAX, u32::min);
+        let most = all.iter().map(|bits| bits.cast_signed()).fold(0, i32::max);
+        if most == 0 {
+            return Some((Range { scale: 0.0, least: 0.0 }, 0.0));
+        }
+        (f32::from_bits(least + 1), f32::from_bits(most.cast_unsigned()))
+    } else {
+        let least = all.iter().map(|bits| ordered(*bits)).fold(i32::MAX, i32::min);
+        let most = all.iter().map(|bits| ordered(*bits)).fold(i32::MIN, i32::max);
+        (number(least), number(most))
+    };
     // No `-0.0`; and what is above zero stays so, also where a thread takes denormals for zero.
     let least = if MASK { least.max(f32::MIN_POSITIVE) } else { least + 0.0 };
     let most = if MASK { most.max(least) } else { most };
