@@ -20,6 +20,7 @@ const WALLS: &[(&str, &[&str])] = &[
     (
         "memfit",
         &[
+            "memfit-codec",
             "memfit-tiers",
             "memfit-ir",
             "memfit-verify",

@@ -6,84 +6,78 @@
 //! O(size); about as fast as a copy where a processor has AVX2 or AVX-512. Wrong choice for data without zeros, which grow by a
 //! 32nd.
 
-use crate::Damaged;
+use crate::coder::{Coder, Damaged};
+pub use crate::variant::Variant;
 
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Bytes of a word.
-const WORD: usize = 4;
+use crate::words::WORD;
 
 /// Words that share a byte of the mask.
 const GROUP: usize = 8;
 
-/// How words are packed and unpacked: all ways make the same bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
-    /// Word by word, on any processor.
-    Scalar,
-    /// Eight words at a time, by a table of permutations.
-    Avx2,
-    /// Sixteen words at a time, by the instructions made for it.
-    Avx512,
+/// Packs whole groups of `data` as long as there is room for any group in `out`: the groups that were, and the bytes of `out` that
+/// they took.
+fn pack_groups(variant: Variant, data: &[u8], mask: &mut [u8], out: &mut [u8]) -> (usize, usize) {
+    match variant.checked() {
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx2 => x86::pack_avx2(data, mask, out),
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx512 => x86::pack_avx512(data, mask, out),
+        _ => (0, 0),
+    }
 }
 
-impl Variant {
-    /// Every variant, the slowest first.
-    pub const ALL: [Variant; 3] = [Variant::Scalar, Variant::Avx2, Variant::Avx512];
+/// Unpacks whole groups as long as `rest` has the bytes of any group and all is well: the groups that were, and the bytes of `rest`
+/// that they took.
+fn unpack_groups(variant: Variant, mask: &[u8], rest: &[u8], data: &mut [u8]) -> (usize, usize) {
+    match variant.checked() {
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx2 => x86::unpack_avx2(mask, rest, data),
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx512 => x86::unpack_avx512(mask, rest, data),
+        _ => (0, 0),
+    }
+}
 
-    /// Name that people read.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Variant::Scalar => "scalar",
-            Variant::Avx2 => "avx2",
-            Variant::Avx512 => "avx512",
-        }
+/// The codec.
+pub(crate) struct Zvc;
+
+impl Coder for Zvc {
+    fn name(&self) -> &'static str {
+        "zvc"
     }
 
-    /// Whether this processor can.
-    #[must_use]
-    pub fn is_available(self) -> bool {
-        match self {
-            Variant::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx2 => x86::has_avx2(),
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx512 => x86::has_avx512(),
-            #[cfg(not(target_arch = "x86_64"))]
-            Variant::Avx2 | Variant::Avx512 => false,
-        }
+    fn summary(&self) -> &'static str {
+        "a bit for each word, and the words that are not zero"
     }
 
-    /// The fastest on this processor.
-    #[must_use]
-    pub fn fastest() -> Variant {
-        Variant::ALL.into_iter().rev().find(|variant| variant.is_available()).unwrap_or(Variant::Scalar)
+    fn is_lossy(&self) -> bool {
+        false
     }
 
-    /// Packs whole groups of `data` as long as there is room for any group in `out`: the groups that were, and the bytes of
-    /// `out` that they took.
-    fn pack(self, data: &[u8], mask: &mut [u8], out: &mut [u8]) -> (usize, usize) {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx2 => x86::pack_avx2(data, mask, out),
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx512 => x86::pack_avx512(data, mask, out),
-            _ => (0, 0),
-        }
+    fn fixed_size(&self, _: usize) -> Option<usize> {
+        None
     }
 
-    /// Unpacks whole groups as long as `rest` has the bytes of any group and all is well: the groups that were, and the bytes
-    /// of `rest` that they took.
-    fn unpack(self, mask: &[u8], rest: &[u8], data: &mut [u8]) -> (usize, usize) {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx2 => x86::unpack_avx2(mask, rest, data),
-            #[cfg(target_arch = "x86_64")]
-            Variant::Avx512 => x86::unpack_avx512(mask, rest, data),
-            _ => (0, 0),
-        }
+    fn bound(&self, bytes: usize) -> usize {
+        bound(bytes)
+    }
+
+    fn least(&self, bytes: usize) -> usize {
+        mask_bytes(bytes)
+    }
+
+    fn encode_by(&self, variant: Variant, data: &[u8], out: &mut [u8], _: u64) -> Option<usize> {
+        let (mask, out) = out.split_at_mut_checked(mask_bytes(data.len()))?;
+        Some(mask.len() + pack(variant, data, mask, out)?)
+    }
+
+    fn decode_by(&self, variant: Variant, packed: &[u8], data: &mut [u8]) -> Result<(), Damaged> {
+        let damaged = Damaged { encoded: packed.len(), size: data.len() };
+        let (mask, rest) = packed.split_at_checked(mask_bytes(data.len())).ok_or(damaged)?;
+        if unpack(variant, mask, rest, data) == Some(rest.len()) { Ok(()) } else { Err(damaged) }
     }
 }
 
@@ -120,10 +114,16 @@ pub fn encode_within(data: &[u8], room: usize) -> Option<Vec<u8>> {
 /// As [`encode_within`], by `variant`. One that is not available here does what [`Variant::Scalar`] does.
 #[must_use]
 pub fn encode_by(variant: Variant, data: &[u8], room: usize) -> Option<Vec<u8>> {
-    let masks = mask_bytes(data.len());
     let mut packed = vec![0; bound(data.len()).min(room)];
-    let (mask, out) = packed.split_at_mut_checked(masks)?;
-    let (groups, mut filled) = checked(variant).pack(data, mask, out);
+    let size = Zvc.encode_by(variant, data, &mut packed, 0)?;
+    packed.truncate(size);
+    Some(packed)
+}
+
+/// The words of `data` that are not zero into the beginning of `out`: how many bytes that took.
+pub(crate) fn pack(variant: Variant, data: &[u8], mask: &mut [u8], out: &mut [u8]) -> Option<usize> {
+    let (groups, mut filled) = pack_groups(variant, data, mask, out);
+    mask[groups..].fill(0);
     for (at, word) in data.chunks(WORD).enumerate().skip(groups * GROUP) {
         if word.iter().any(|&byte| byte != 0) {
             mask[at / GROUP] |= 1 << (at % GROUP);
@@ -131,8 +131,7 @@ pub fn encode_by(variant: Variant, data: &[u8], room: usize) -> Option<Vec<u8>> 
             filled += word.len();
         }
     }
-    packed.truncate(masks + filled);
-    Some(packed)
+    Some(filled)
 }
 
 /// The `size` bytes that were packed.
@@ -144,39 +143,55 @@ pub fn decode(packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
     decode_by(Variant::fastest(), packed, size)
 }
 
+/// As [`decode`], into memory that is there: `data`, which is filled. What is in it after an error is not said.
+///
+/// # Errors
+///
+/// As [`decode`].
+pub fn decode_into(packed: &[u8], data: &mut [u8]) -> Result<(), Damaged> {
+    Zvc.decode_by(Variant::fastest(), packed, data)
+}
+
 /// As [`decode`], by `variant`. One that is not available here does what [`Variant::Scalar`] does.
 ///
 /// # Errors
 ///
 /// As [`decode`].
 pub fn decode_by(variant: Variant, packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
-    let damaged = Damaged { encoded: packed.len(), size };
-    let masks = mask_bytes(size);
-    if packed.len() < masks || packed.len() > bound(size) {
-        return Err(damaged);
+    if packed.len() < mask_bytes(size) || packed.len() > bound(size) {
+        return Err(Damaged { encoded: packed.len(), size });
     }
-    let (mask, rest) = packed.split_at(masks);
     let mut data = vec![0; size];
-    let (groups, taken) = checked(variant).unpack(mask, rest, &mut data);
-    let mut rest = &rest[taken..];
-    for (at, word) in data.chunks_mut(WORD).enumerate().skip(groups * GROUP) {
-        if mask[at / GROUP] >> (at % GROUP) & 1 == 1 {
-            let (bytes, others) = rest.split_at_checked(word.len()).ok_or(damaged)?;
-            // A word of zeros is never written down.
-            if bytes.iter().all(|&byte| byte == 0) {
-                return Err(damaged);
-            }
-            word.copy_from_slice(bytes);
-            rest = others;
-        }
-    }
-    let words = size.div_ceil(WORD);
-    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(GROUP) && last >> (words % GROUP) != 0);
-    if rest.is_empty() && !beyond { Ok(data) } else { Err(damaged) }
+    Zvc.decode_by(variant, packed, &mut data)?;
+    Ok(data)
 }
 
-fn checked(variant: Variant) -> Variant {
-    if variant.is_available() { variant } else { Variant::Scalar }
+/// Fills `data` with the words that [`pack`] packed: how many bytes of `rest` those are, `None` if it is not what was packed.
+pub(crate) fn unpack(variant: Variant, mask: &[u8], rest: &[u8], data: &mut [u8]) -> Option<usize> {
+    let (groups, taken) = unpack_groups(variant, mask, rest, data);
+    let words = data.len().div_ceil(WORD);
+    let more = unpack_words(&mask[groups..], &rest[taken..], &mut data[groups * GROUP * WORD..])?;
+    let beyond = mask.last().is_some_and(|last| !words.is_multiple_of(GROUP) && last >> (words % GROUP) != 0);
+    if beyond { None } else { Some(taken + more) }
+}
+
+/// As [`unpack`], word by word; what `mask` has beyond `data` is not looked at.
+fn unpack_words(mask: &[u8], rest: &[u8], data: &mut [u8]) -> Option<usize> {
+    let mut taken = 0;
+    for (at, word) in data.chunks_mut(WORD).enumerate() {
+        if mask[at / GROUP] >> (at % GROUP) & 1 == 1 {
+            let bytes = rest.get(taken..taken + word.len())?;
+            // A word of zeros is never written down.
+            if bytes.iter().all(|&byte| byte == 0) {
+                return None;
+            }
+            word.copy_from_slice(bytes);
+            taken += word.len();
+        } else {
+            word.fill(0);
+        }
+    }
+    Some(taken)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod plan_json;
 pub mod simrd;
 pub mod snapshot;
 pub mod svg;
+pub mod tensors;
 mod zst;
 
 pub use error::{FormatError, is_obeyed};

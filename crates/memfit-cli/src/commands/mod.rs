@@ -1,6 +1,7 @@
 //! One file is one command.
 
 mod check;
+mod codec;
 mod completions;
 mod doctor;
 mod explain;
@@ -60,6 +61,8 @@ enum Command {
     Run(run::RunArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(export::ExportArgs),
+    /// Show what codecs make of the tensors of a file, and how fast they are here
+    Codec(codec::CodecArgs),
     /// List what memfit can do, with sources
     Strategies,
     /// Check that memfit works here, and measure what moving values takes
@@ -85,6 +88,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         #[cfg(feature = "run")]
         Command::Run(training) => run::run(training, seed, output),
         Command::Export(export) => export::run(export, output),
+        Command::Codec(codec) => codec::run(codec, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor(doctor) => doctor::run(doctor, output),
         Command::Completions { shell } => completions::run(*shell, output),

@@ -100,9 +100,9 @@ fn share(args: &Args) -> Result<()> {
             println!("found: a process ended with {}; see the last line above it", output.status);
         }
     }
-    println!(" reader           inputs       read");
+    println!(" reader                 inputs       read");
     for (reader, [inputs, read]) in READERS.iter().zip(counts) {
-        println!(" {:<10} {inputs:>12} {read:>10}", reader.name);
+        println!(" {:<16} {inputs:>12} {read:>10}", reader.name);
     }
     println!(
         "{} inputs, {findings} findings, seed {}",

@@ -7,9 +7,10 @@ use std::sync::LazyLock;
 use memfit::formats::onnx::OnnxOptions;
 use memfit::formats::{
     checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
-    unpack,
+    tensors, unpack,
 };
 use memfit::{Budget, Bytes, Goal, Graph, Tools, check, explain_snapshot, input};
+use memfit_codec::by_name;
 use memfit_ir::text;
 use memfit_verify::verify;
 
@@ -28,8 +29,21 @@ pub(super) struct Reader {
     pub(super) is_linear: bool,
 }
 
+/// The decoder of a codec.
+macro_rules! codec {
+    ($name:literal) => {
+        Reader {
+            name: $name,
+            seeds: || encoded($name),
+            read: |bytes| decoded($name, bytes),
+            // What comes out is as large as the caller says.
+            is_linear: true,
+        }
+    };
+}
+
 /// Every reader.
-pub(super) const READERS: [Reader; 13] = [
+pub(super) const READERS: [Reader; 30] = [
     Reader { name: "graph", seeds: graphs, read: |bytes| graph_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "plan", seeds: plans, read: plan, is_linear: true },
     Reader { name: "text", seeds: texts, read: text, is_linear: true },
@@ -47,7 +61,24 @@ pub(super) const READERS: [Reader; 13] = [
     Reader { name: "g10", seeds: strangers, read: |bytes| g10_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "zstd", seeds: packed, read: |bytes| unpack(bytes).is_ok(), is_linear: false },
     Reader { name: "size", seeds: sizes, read: size, is_linear: true },
-    Reader { name: "zvc", seeds: encoded, read: zvc, is_linear: true },
+    Reader { name: "tensors", seeds: arrays, read: |bytes| tensors::read(bytes).is_ok(), is_linear: true },
+    codec!("zvc"),
+    codec!("csr"),
+    codec!("zvc+bf16"),
+    codec!("zvc+f16"),
+    codec!("zvc+fp8"),
+    codec!("binarize"),
+    codec!("cast-bf16"),
+    codec!("cast-f16"),
+    codec!("cast-fp8"),
+    codec!("int8"),
+    codec!("int4"),
+    codec!("int2"),
+    codec!("int8+mask"),
+    codec!("int4+mask"),
+    codec!("int2+mask"),
+    codec!("state8"),
+    codec!("state8-unsigned"),
 ];
 
 fn corpus() -> PathBuf {
@@ -165,14 +196,48 @@ fn size(bytes: &[u8]) -> bool {
     text.parse::<Budget>().is_ok() | text.parse::<Bytes>().is_ok()
 }
 
-fn encoded() -> Vec<Vec<u8>> {
-    let data: Vec<u8> =
-        (0..2000u32).flat_map(|at| if at % 3 == 0 { at.to_le_bytes() } else { [0; 4] }).collect();
-    vec![memfit_codec::zvc::encode(&data), memfit_codec::zvc::encode(&data[..17]), Vec::new()]
+/// What a codec made of some words, after a byte that says of how many.
+fn encoded(name: &str) -> Vec<Vec<u8>> {
+    let Some(coder) = by_name(name) else { return Vec::new() };
+    // Some zeros, some that aren't, now and then a NaN or an infinity.
+    let word = |at: u32| match at % 400 {
+        7 => f32::NAN,
+        8 => f32::INFINITY,
+        _ if at.is_multiple_of(3) => (at as f32 - 500.0) / 16.0,
+        _ => 0.0,
+    };
+    let made = [0, 1, 3, 64, 255].into_iter().filter_map(|tens: u8| {
+        let data: Vec<u8> = (0..u32::from(tens) * 10).flat_map(|at| word(at).to_ne_bytes()).collect();
+        Some([vec![tens], coder.encode(&data, usize::MAX, 1)?].concat())
+    });
+    made.collect()
 }
 
-/// The first two bytes say how much there should be.
-fn zvc(bytes: &[u8]) -> bool {
-    let size = bytes.first().map_or(0, |&first| usize::from(first) * 40);
-    memfit_codec::zvc::decode(bytes, size).is_ok()
+/// The first byte says how much there should be.
+fn decoded(name: &str, bytes: &[u8]) -> bool {
+    let Some((tens, packed)) = bytes.split_first() else { return false };
+    by_name(name).is_some_and(|coder| coder.decode(packed, usize::from(*tens) * 40).is_ok())
+}
+
+/// As NumPy and safetensors write them.
+fn arrays() -> Vec<Vec<u8>> {
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n";
+    let npy = [&b"\x93NUMPY\x01\0"[..], &[header.len().to_le_bytes()[0], 0], header.as_bytes(), &[1; 24]];
+    let names = r#"{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"i":{"dtype":"I64","shape":[],"data_offsets":[24,32]}}"#;
+    let length = (names.len() as u64).to_le_bytes();
+    vec![npy.concat(), [&length[..], names.as_bytes(), &[1; 32]].concat()]
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_codec::CODERS;
+
+    use super::*;
+
+    #[test]
+    fn every_codec_has_a_reader() {
+        for coder in CODERS {
+            assert!(READERS.iter().any(|reader| reader.name == coder.name()), "{}", coder.name());
+        }
+    }
 }
