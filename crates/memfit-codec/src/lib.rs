@@ -9,6 +9,13 @@
 //! # Ok::<(), memfit_codec::Damaged>(())
 //! ```
 
+pub mod bounded;
+pub mod delta;
+pub mod kmeans;
+#[cfg(feature = "zstd")]
+pub mod shuffle;
+#[cfg(feature = "zstd")]
+pub mod split;
 pub mod zvc;
 
 /// Bytes that are no encoded form of anything of the size asked for.
