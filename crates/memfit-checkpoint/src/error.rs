@@ -50,6 +50,9 @@ pub enum Error {
         /// Digest of the right base.
         digest: String,
     },
+    /// The base itself can't be read.
+    #[error("the base can't be used: {0}")]
+    Base(Box<Error>),
     /// The call makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -66,7 +69,13 @@ impl Error {
                 Some("name the base; if that is a difference too, all of them, the oldest first".into())
             }
             Error::OtherBase { .. } => Some("after a lossy codec the base is what was read back".into()),
+            Error::Base(error) => error.hint(),
             _ => None,
         }
+    }
+
+    /// This, as said of the base.
+    pub(crate) fn of_base(self) -> Error {
+        Error::Base(Box::new(self))
     }
 }

@@ -81,7 +81,7 @@ impl<'a, R: Read + Seek + Send> Reader<'a, R> {
     /// Finds in `base` what the differences are to.
     fn bind(&mut self, mut base: Box<dyn Source + 'a>) -> Result<(), Error> {
         let needed = self.rows.iter().any(|row| row.base.is_some());
-        let sums = if needed { base.sums()? } else { Vec::new() };
+        let sums = if needed { base.sums().map_err(Error::of_base)? } else { Vec::new() };
         for (at, row) in self.rows.iter().enumerate() {
             let Some(sum) = row.base else { continue };
             let tensor = &self.header.tensors()[at];
@@ -225,7 +225,7 @@ impl<R: Read + Seek + Send> Source for Reader<'_, R> {
             let no_base =
                 Error::NoBase { digest: self.wanted.map_or_else(String::new, |sum| sum.to_string()) };
             match (&mut self.base, self.twins[tensor]) {
-                (Some(base), Some(twin)) => base.start(twin)?,
+                (Some(base), Some(twin)) => base.start(twin).map_err(Error::of_base)?,
                 _ => return Err(no_base),
             }
         }
@@ -242,7 +242,7 @@ impl<R: Read + Seek + Send> Source for Reader<'_, R> {
         let size = usize::try_from(self.at.plain).unwrap_or(CHUNK).min(CHUNK);
         let (is_packed, bytes) = self.packed(size)?;
         let base = match (&mut self.base, self.twins[at]) {
-            (Some(base), Some(_)) => Some(base.next()?),
+            (Some(base), Some(_)) => Some(base.next().map_err(Error::of_base)?),
             _ => None,
         };
         let chunk = if is_packed {

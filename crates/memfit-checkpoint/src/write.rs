@@ -40,8 +40,8 @@ pub fn write(
     rules.check()?;
     let header = source.header().clone();
     let known = base.as_mut().map_or(Ok(None), |base| {
-        let digest = digest(*base)?;
-        Ok(Some((digest, base.sums()?, base.header().clone())))
+        let digest = digest(*base).map_err(Error::of_base)?;
+        Ok(Some((digest, base.sums().map_err(Error::of_base)?, base.header().clone())))
     })?;
     out.write_all(&head()).map_err(Error::Write)?;
     let (mut rows, mut bytes) = (Vec::with_capacity(header.tensors().len()), HEAD);
@@ -55,7 +55,7 @@ pub fn write(
         });
         let row = match (twin, &mut base) {
             (Some((twin, sum)), Some(base)) => {
-                base.start(twin)?;
+                base.start(twin).map_err(Error::of_base)?;
                 packed(source, Some((*base, sum)), tensor, how, out)?
             }
             _ => packed(source, None, tensor, how, out)?,
@@ -90,7 +90,8 @@ fn packed(
     let mut codec = None;
     for _ in 0..tensor.bytes.div_ceil(CHUNK as u64) {
         let chunk = source.next()?;
-        let beside = base.as_mut().map_or(Ok(None), |(base, _)| base.next().map(Some))?;
+        let beside =
+            base.as_mut().map_or(Ok(None), |(base, _)| base.next().map(Some).map_err(Error::of_base))?;
         let (packed, back) = match how {
             How::Lossless => (lossless(&mut codec, &chunk, beside.as_deref(), tensor.dtype), chunk),
             how => {

@@ -145,6 +145,11 @@ fn only_the_right_base_will_do() {
     }
     let renamed = file(&[("w", "F32", &[1000], &bytes_of(&old))], Value::Null, "");
     assert!(matches!(read(&packed, Some(&renamed)), Err(Error::OtherBase { .. })));
+    // A base that is damaged itself is named as such.
+    let (mut base, _) = pack(&one(&old), None, &Rules::default());
+    base[40] ^= 1;
+    let error = read(&packed, Some(&base)).unwrap_err();
+    assert!(matches!(&error, Error::Base(inner) if matches!(**inner, Error::Damaged { .. })), "{error}");
     // Without its base it can be verified all the same.
     verify(&packed).unwrap();
 }

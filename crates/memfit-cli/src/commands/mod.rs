@@ -1,6 +1,7 @@
 //! One file is one command.
 
 mod check;
+mod checkpoint;
 mod completions;
 mod doctor;
 mod explain;
@@ -58,6 +59,8 @@ enum Command {
     /// Train a real network within a budget, and show that it learns the same
     #[cfg(feature = "run")]
     Run(run::RunArgs),
+    /// Pack checkpoints (safetensors) into fewer bytes, or into what differs from another one
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(export::ExportArgs),
     /// List what memfit can do, with sources
@@ -84,6 +87,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Replay(replay) => replay::run(replay, seed, output),
         #[cfg(feature = "run")]
         Command::Run(training) => run::run(training, seed, output),
+        Command::Checkpoint(checkpoint) => checkpoint::run(checkpoint, output),
         Command::Export(export) => export::run(export, output),
         Command::Strategies => strategies::run(output),
         Command::Doctor(doctor) => doctor::run(doctor, output),
