@@ -1,6 +1,7 @@
 """The native half. Results are JSON texts; `memfit._door` makes classes of them."""
 
-from typing import TypeAlias, TypedDict
+from collections.abc import Callable
+from typing import IO, TypeAlias, TypedDict
 
 __version__: str
 
@@ -55,6 +56,34 @@ def allocator_note(address: int, bytes: int) -> bool: ...
 def allocator_gone(bytes: int) -> None: ...
 def allocator_begin(thread: bool) -> tuple[int, int]: ...
 def allocator_end(thread: bool, outer: int) -> tuple[int, int]: ...
+
+def checkpoint_within(data: bytes, bound: float) -> tuple[int, bytearray]: ...
+def checkpoint_clusters(data: bytes, clusters: int) -> bytearray: ...
+
+class Checkpoint:
+    """Something that has tensors: a file, packed or not, or a state in memory; `memfit.checkpoint` wraps it."""
+
+    @staticmethod
+    def open(file: IO[bytes], base: Checkpoint | None = None) -> Checkpoint: ...
+    @staticmethod
+    def of(
+        tensors: list[tuple[str, str, list[int], int]],
+        metadata: list[tuple[str, str]],
+        get: Callable[[int], bytes],
+    ) -> Checkpoint: ...
+    def tensors(self) -> list[tuple[str, str, list[int], int]]: ...
+    def metadata(self) -> list[tuple[str, str]]: ...
+    def digest(self) -> str: ...
+    def read(self, tensor: int) -> bytearray: ...
+    def write(
+        self,
+        file: IO[bytes],
+        base: Checkpoint | None = None,
+        codec: str | None = None,
+        bound: float | None = None,
+        clusters: int | None = None,
+        named: dict[str, float] | None = None,
+    ) -> str: ...
 
 Learnt: TypeAlias = tuple[str, list[int], tuple[list[int] | None, int, bool, int, bool]]
 """An op, the rest of the key of a shape, and what is known of it."""

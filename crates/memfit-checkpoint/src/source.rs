@@ -14,6 +14,14 @@ pub struct Sum(
     pub [u8; 32],
 );
 
+impl Sum {
+    /// That of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Sum {
+        Sum(*blake3::hash(bytes).as_bytes())
+    }
+}
+
 impl std::fmt::Display for Sum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         blake3::Hash::from_bytes(self.0).to_hex().fmt(f)
@@ -163,13 +171,9 @@ impl<R: Read + Seek + Send> Source for Safetensors<R> {
     }
 
     fn next(&mut self) -> Result<Vec<u8>, Error> {
-        let size = self.left.min(CHUNK as u64);
-        let mut chunk = Vec::new();
-        let read = (&mut self.file).take(size).read_to_end(&mut chunk).map_err(Error::Read)?;
-        if read as u64 != size {
-            return Err(Error::Unknown("the file became shorter while it was read".into()));
-        }
-        self.left -= size;
+        let mut chunk = vec![0; usize::try_from(self.left).unwrap_or(CHUNK).min(CHUNK)];
+        self.file.read_exact(&mut chunk).map_err(Error::Read)?;
+        self.left -= chunk.len() as u64;
         Ok(chunk)
     }
 }
