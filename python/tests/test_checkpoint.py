@@ -1,4 +1,4 @@
-"""Checkpoints: the same bits, types and keys; nothing that is half written, nothing damaged that is loaded."""
+"""Checkpoints: the same bits, types and keys; nothing half written, nothing damaged that is loaded."""
 
 import copy
 import math
@@ -106,7 +106,8 @@ def everything():
             torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.uint16,
             torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz,
         )},
-        shapes=[torch.tensor(7.0), torch.empty(0), torch.empty(2, 0, 3), torch.randn(5, 4).t(), tied[1:], tied],
+        shapes=[torch.tensor(7.0), torch.empty(0), torch.empty(2, 0, 3), torch.randn(5, 4).t(), tied[1:],
+                tied],
         odd=torch.tensor([math.nan, -math.nan, math.inf, -0.0, 1e-45]),
         parameter=nn.Parameter(torch.randn(2)),
         __metadata__=torch.ones(2),
@@ -264,13 +265,15 @@ def test_every_damaged_byte_is_refused(tmp_path):
 
 
 def test_a_state_of_strangers_is_refused(tmp_path):
-    from memfit import _memfit
-
     import json
 
+    from memfit import _memfit
+
     for node in (
-        {"tensor": 5}, {"tensor": -1}, {"tensor": 0, "dtype": "float64"}, {"tensor": 0, "dtype": "manual_seed"}, {"magic": 1},
-        {"tensor": 0, "shape": [-1, -3]}, [1], {"float": "00"}, {"ordered": [], "attributes": {"dict": [["__class__", 1]]}},
+        {"tensor": 5}, {"tensor": -1}, {"tensor": 0, "dtype": "float64"}, 
+        {"tensor": 0, "dtype": "manual_seed"}, {"magic": 1},
+        {"tensor": 0, "shape": [-1, -3]}, [1], {"float": "00"},
+        {"ordered": [], "attributes": {"dict": [["__class__", 1]]}},
         {"torch.dtype": "load"}, {"dict": [[{"list": []}, 1]]}, {},
     ):  # fmt: skip
         text = json.dumps({"version": 1, "state": node})
@@ -394,6 +397,9 @@ def test_filters_that_are_added_up_stay():
             x = self.first(x)
             return x + self.last(self.inner(x).relu())
 
+    # A linear layer over the last dimension reads no channels.
+    rows = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Linear(8, 3))
+    assert checkpoint.prune(rows, 0.5, "filters")[0].out_channels == 4
     smaller = checkpoint.prune(Residual(), 0.5, "filters")
     assert [conv.out_channels for conv in (smaller.first, smaller.inner, smaller.last)] == [4, 2, 4]
     assert smaller(torch.randn(1, 4, 8, 8)).shape == (1, 4, 8, 8)

@@ -1,4 +1,5 @@
-"""Compressed checkpoints for PyTorch: any nested state, to the last bit or within a bound, whole or as a difference.
+"""Compressed checkpoints for PyTorch: any nested state, to the last bit or within a bound, whole or as a
+difference.
 
 ```python
 import memfit.checkpoint as checkpoint
@@ -11,8 +12,9 @@ state = checkpoint.load("8.mfc", base="7.mfc")           # the same bits, types 
 checkpoint.save(later, "9.mfc", base=state, codec="delta-dnn", bound=1e-5)   # f32 within 1e-5
 ```
 
-No pickle: loading runs no code. A file is replaced whole or not at all, and a damaged one is refused by the name of the tensor.
-docs/checkpoints.md has the codecs, what they save, and the format. Needs your own PyTorch.
+No pickle: loading runs no code. A file is replaced whole or not at all, and a damaged one is refused by the
+name of the tensor. docs/checkpoints.md has the codecs, what they save, and the format. Needs your own
+PyTorch.
 """
 
 import importlib
@@ -36,4 +38,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
 
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)

@@ -1,8 +1,9 @@
 """DeepSZ: error bounds for the linear layers of a model, chosen for size within a loss of accuracy.
 
-Source: Jin et al., "DeepSZ: A Novel Framework to Compress Deep Neural Networks by Using Error-Bounded Lossy Compression" (HPDC
-2019). Each layer is tested alone with each bound; the loss of several is taken for the sum of theirs, a dynamic programme picks
-a bound for each layer, and the result is tested as a whole. Where the sum was too kind, less is allowed and it picks again.
+Source: Jin et al., "DeepSZ: A Novel Framework to Compress Deep Neural Networks by Using Error-Bounded Lossy
+Compression" (HPDC 2019). Each layer is tested alone with each bound; the loss of several is taken for the
+sum of theirs, a dynamic programme picks a bound for each layer, and the result is tested as a whole. Where
+the sum was too kind, less is allowed and it picks again.
 """
 
 import copy
@@ -54,11 +55,13 @@ def deepsz(
     share: float = 0.9,
     bounds: Sequence[float] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
 ) -> DeepSZ:
-    """Prunes the weights of the linear layers of a copy of `model`, and finds the coarsest error bounds for what is left.
+    """Prunes the weights of the linear layers of a copy of `model`, and finds the coarsest error bounds for
+    what is left.
 
-    `accuracy` says how good a model is; the new one loses at most `budget` of that, pruning included. `share` of each weight is pruned, the
-    smallest first; 0 for a model that is pruned (and trained on) already. `bounds` are candidates, relative to the largest
-    weight of a layer. Calls `accuracy` once for each layer and bound, and a few times more.
+    `accuracy` says how good a model is; the new one loses at most `budget` of that, pruning included.
+    `share` of each weight is pruned, the smallest first; 0 for a model that is pruned (and trained on)
+    already. `bounds` are candidates, relative to the largest weight of a layer. Calls `accuracy` once for
+    each layer and bound, and a few times more.
 
     ```python
     found = checkpoint.deepsz(model, accuracy, budget=0.003)
@@ -116,7 +119,7 @@ def deepsz(
 
 
 def _options(weight: torch.Tensor, bounds: Sequence[float]) -> list[tuple[float, int, torch.Tensor]]:
-    """For each bound: itself, absolute; the bytes of what is not zero, and of a mask; and what the weights become."""
+    """For each bound: itself, absolute; the bytes of what is not zero, and of a mask; what becomes of all."""
     data, largest = bytes_of(weight), float(weight.abs().max()) if weight.numel() else 0.0
     filled = bytes_of(weight[weight != 0])
     mask = (weight.numel() + 7) // 8
@@ -138,7 +141,7 @@ def _pick(
     losses: dict[tuple[str, int], float],
     budget: float,
 ) -> dict[str, int]:
-    """A bound for each layer, or none, with the fewest bytes for which the losses add up to no more than `budget`."""
+    """A bound for each layer, or none: the fewest bytes for which losses add up to at most `budget`."""
     if budget < 0:
         return {}
     best: dict[int, tuple[int, dict[str, int]]] = {0: (0, {})}

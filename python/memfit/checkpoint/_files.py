@@ -58,19 +58,20 @@ def save(
     clusters: int | None = None,
     bounds: Mapping[str, float] | None = None,
 ) -> Saved:
-    """Saves a state: tensors, numbers, texts, `None`, in lists, tuples and dicts, as `state_dict()` makes them.
+    """Saves a state: tensors, numbers, texts, `None`, in lists, tuples and dicts, as `state_dict()` makes
+    them.
 
-    Lossless without `codec`. `base` is what the tensors of the same names, types and shapes are compared with: the path of a file,
-    a list of paths of which each but the first is a difference to the one before, or a state that was loaded. Then the file holds
-    what changed, and `load` needs the same base.
+    Lossless without `codec`. `base` is what the tensors of the same names, types and shapes are compared
+    with: the path of a file, a list of paths of which each but the first is a difference to the one before,
+    or a state that was loaded. Then the file holds what changed, and `load` needs the same base.
 
-    Codecs that lose something, of `float32` tensors only: `"bounded"` and `"delta-dnn"` (with a base) keep every number within
-    `bound` of what it was, absolutely; `"deepsz"` does, and keeps zeros; `"kmeans"` leaves `clusters` numbers. With `bounds`, a bound
-    by name, all other tensors are lossless. In a chain of `"delta-dnn"`, the base is what was loaded, so that errors
-    don't add up.
+    Codecs that lose something, of `float32` tensors only: `"bounded"` and `"delta-dnn"` (with a base) keep
+    every number within `bound` of what it was, absolutely; `"deepsz"` does, and keeps zeros; `"kmeans"`
+    leaves `clusters` numbers. With `bounds`, a bound by name, all other tensors are lossless. In a chain of
+    `"delta-dnn"`, the base is what was loaded, so that errors don't add up.
 
-    The file is written beside and renamed, so that there's the old one or the new one, whole. Raises `UsageError`
-    for what can't be kept, by its place; `OSError` where it can't be written.
+    The file is written beside and renamed, so that there's the old one or the new one, whole. Raises
+    `UsageError` for what can't be kept, by its place; `OSError` where it can't be written.
     """
     if bounds is not None and bound is not None:
         raise UsageError("`bound` and `bounds` are both given")
@@ -89,8 +90,9 @@ def save(
 def load(path: Path, base: Base | None = None) -> Any:
     """The state that was saved, with the same bits, types and keys; its tensors are on the CPU.
 
-    A safetensors file, packed by the command line or not, is a dict of its tensors. Raises `InputError` for a file that is damaged,
-    with the name of the tensor, and for a base that is not the one it was saved with; `UsageError` if there's none.
+    A safetensors file, packed by the command line or not, is a dict of its tensors. Raises `InputError` for
+    a file that is damaged, with the name of the tensor, and for a base that is not the one it was saved
+    with; `UsageError` if there's none.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(path, "rb"))
@@ -120,7 +122,7 @@ def _opened(base: Base | None, stack: contextlib.ExitStack) -> _memfit.Checkpoin
         raise UsageError("`base` is no path, no list of paths, and no state")
     source = None
     for path in base:
-        source = _memfit.Checkpoint.open(stack.enter_context(open(path, "rb")), source)
+        source = _memfit.Checkpoint.open(stack.enter_context(open(path, "rb")), source)  # noqa: SIM115
     return source
 
 

@@ -27,10 +27,12 @@ def prune(
 ) -> nn.Module:
     """A copy of `model` without a share of its weights, from 0 to 1; train it on to get accuracy back.
 
-    `"magnitude"`: of each layer's weights (`Linear`, convolutions) the smallest are zero afterwards. `"filters"`: of each `Conv2d`
-    the filters with the least L1 norm are gone, with what reads them in batch norms and in the next layers (Li et al., "Pruning Filters
-    for Efficient ConvNets", ICLR 2017), so tensors are smaller. A convolution whose output is added to another one, as in residual
-    blocks, or goes anywhere but into a convolution or a linear layer, keeps its filters. Needs a model that `torch.fx` can trace.
+    `"magnitude"`: of each layer's weights (`Linear`, convolutions) the smallest are zero afterwards.
+    `"filters"`: of each `Conv2d` the filters with the least L1 norm are gone, with what reads them in batch
+    norms and in the next layers (Li et al., "Pruning Filters for Efficient ConvNets", ICLR 2017), so
+    tensors are smaller. A convolution whose output is added to another one, as in residual blocks, or goes
+    anywhere but into a convolution or a linear layer, keeps its filters. Needs a model that `torch.fx` can
+    trace.
 
     With `accuracy`, `report` is told what that is before and after.
     """
@@ -60,7 +62,8 @@ def zero_smallest(weight: torch.Tensor, share: float) -> None:
 
 _SAME_CHANNELS = (
     nn.BatchNorm2d, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.Identity,
-    nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.Flatten,
+    nn.Dropout, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d,
+    nn.Flatten,
 )  # fmt: skip
 _SAME_FUNCTIONS = {
     "relu", "relu_", "gelu", "silu", "sigmoid", "tanh", "dropout", "max_pool2d", "avg_pool2d",
@@ -91,30 +94,35 @@ def _readers(
 ) -> list[nn.Module] | None:
     """What must change with the channels of `node`; `None` if something else reads them."""
     readers: list[nn.Module] = []
-    open_nodes = [node]
+    # With whether channels and places have become one dimension, which a linear layer reads.
+    open_nodes = [(node, False)]
     while open_nodes:
-        node = open_nodes.pop()
+        node, is_flat = open_nodes.pop()
         if not node.users:
             return None
         for user in node.users:
             name = str(user.target)
             if user.op == "call_module" and calls[name] == 1:
                 module = modules[name]
-                if isinstance(module, nn.Conv2d) and module.groups == 1:
-                    readers.append(module)
-                elif isinstance(module, nn.Linear) and module.in_features % channels == 0:
+                if _can_lose(module, channels, is_flat):
                     readers.append(module)
                 elif isinstance(module, _SAME_CHANNELS) and _is_flat(module):
                     if isinstance(module, nn.BatchNorm2d):
                         readers.append(module)
-                    open_nodes.append(user)
+                    open_nodes.append((user, is_flat or isinstance(module, nn.Flatten)))
                 else:
                     return None
             elif _keeps_channels(user):
-                open_nodes.append(user)
+                open_nodes.append((user, is_flat or "flatten" in str(user.target)))
             else:
                 return None
     return readers
+
+
+def _can_lose(module: nn.Module, channels: int, is_flat: bool) -> bool:
+    if isinstance(module, nn.Conv2d):
+        return module.groups == 1 and not is_flat
+    return isinstance(module, nn.Linear) and is_flat and module.in_features % channels == 0
 
 
 def _is_flat(module: nn.Module) -> bool:
@@ -167,8 +175,8 @@ def _keep(module: nn.Module, name: str, which: torch.Tensor, dim: int) -> None:
 def kmeans(state: Any, clusters: int) -> Any:
     """A copy of `state` whose `float32` tensors have at most `clusters` different numbers each (1 to 256).
 
-    Tensors of no more elements than that stay as they are. Saved without a codec, each number takes a byte or less. Scalar k-means from
-    quantiles on, without chance: the same state gives the same numbers.
+    Tensors of no more elements than that stay as they are. Saved without a codec, each number takes a byte
+    or less. Scalar k-means from quantiles on, without chance: the same state gives the same numbers.
     """
     if not 1 <= clusters <= 256:
         raise UsageError(f"`clusters` is {clusters}", hint="write 1 to 256")

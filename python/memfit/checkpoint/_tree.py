@@ -1,7 +1,8 @@
-"""A nested state as JSON and a list of tensors, and back: without pickle, and nothing that is kept changes its type.
+"""A nested state as JSON and a list of tensors, and back: without pickle, and nothing that is kept changes
+its type.
 
-Numbers, texts, `None`, `bytes`, lists, tuples, dicts and ordered dicts; of floats and tensors all bits. What is an instance
-of another class is refused by its place in the state.
+Numbers, texts, `None`, `bytes`, lists, tuples, dicts and ordered dicts; of floats and tensors all bits.
+What is an instance of another class is refused by its place in the state.
 """
 
 import ctypes
@@ -12,16 +13,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import memfit.torch  # noqa: F401 - says what is wrong with the PyTorch that is here
 import torch
-from memfit._errors import InputError, UsageError
+
+import memfit.torch  # noqa: F401 - says what is wrong with the PyTorch that is here
+from memfit._errors import Error, InputError, UsageError
 
 DEPTH = 100
 """Nesting of a state."""
 
 # Types that safetensors has. Others are kept as bytes, with their name.
 _DTYPES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
+    "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
     "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
 }  # fmt: skip
@@ -191,8 +194,8 @@ class _Giver:
     def value(self, node: Any, depth: int = 0) -> Any:
         if depth > DEPTH + 2:
             raise InputError(f"the state is nested more than {DEPTH} deep")
-        if not isinstance(node, dict):
-            if isinstance(node, list | float):
+        if not isinstance(node, dict) or not node:
+            if isinstance(node, list | float | dict):
                 raise InputError("the state is not one that was saved")
             return node
         kind, inner = next(iter(node.items()))
@@ -246,7 +249,7 @@ def put_together(
         if whole.get("version") != 1:
             raise InputError(f"the state has version {whole.get('version')}, and this memfit reads version 1")
         return giver.value(whole["state"])
-    except (InputError, OSError, KeyboardInterrupt, MemoryError):
+    except (Error, OSError, KeyboardInterrupt, MemoryError):
         raise
     except (
         AttributeError,
