@@ -128,6 +128,9 @@ impl Source for State {
     }
 }
 
+/// Name, type, shape and number of bytes of a tensor.
+type Line = (String, String, Vec<usize>, u64);
+
 /// Something that has tensors: a file, packed or not, or a state in memory.
 #[pyclass(module = "memfit._memfit")]
 pub(crate) struct Checkpoint {
@@ -186,7 +189,7 @@ impl Checkpoint {
     #[staticmethod]
     fn of(
         py: Python<'_>,
-        tensors: Vec<(String, String, Vec<usize>, u64)>,
+        tensors: Vec<Line>,
         metadata: Vec<(String, String)>,
         get: Py<PyAny>,
     ) -> PyResult<Checkpoint> {
@@ -201,7 +204,7 @@ impl Checkpoint {
     }
 
     /// Name, type, shape and number of bytes of each tensor.
-    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<(String, String, Vec<usize>, u64)>> {
+    fn tensors(&self, py: Python<'_>) -> PyResult<Vec<Line>> {
         self.with(py, |source| {
             let rows = source.header().tensors().iter();
             Ok(rows

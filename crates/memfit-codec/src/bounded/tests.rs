@@ -66,9 +66,8 @@ fn no_finite_value_is_further_than_the_bound() {
         let count = left.min(1 + usize::try_from(draw(&mut state) % 4000).unwrap());
         left -= count;
         // From the smallest to the largest that there are.
-        #[expect(clippy::cast_possible_truncation, reason = "an exponent")]
         let bound = (1.0 + (draw(&mut state) >> 12) as f64 / (1u64 << 52) as f64)
-            * 2.0f64.powi((draw(&mut state) % 275) as i32 - 149);
+            * 2.0f64.powi(i32::try_from(draw(&mut state) % 275).unwrap() - 149);
         let data = values(&mut state, bound, count);
         let predictor =
             [Predictor::None, Predictor::Lorenzo][usize::from(draw(&mut state).is_multiple_of(2))];
