@@ -88,6 +88,7 @@ pub fn encode(data: &[u8], bound: f64, predictor: Predictor) -> Result<Vec<u8>, 
 #[inline(always)]
 fn encode_blocks(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut Vec<u8>) {
     let (mut codes, mut holds, mut folds) = ([0; BATCH], [0; BATCH], [0; BATCH]);
+    let mut planes = [[0; BATCH]; 4];
     let mut bytes = [0; BATCH * WORD + pack::ROOM];
     let mut before = 0;
     for (batch, words) in words.chunks(BATCH).enumerate() {
@@ -95,40 +96,54 @@ fn encode_blocks(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut V
         let values: [f32; BATCH] = loaded(words);
         codes_of(&values, &[0.0; BATCH], step, &mut codes, &mut holds);
         let (blocks, holds) = (codes.as_chunks_mut::<BLOCK>().0, holds.as_chunks::<BLOCK>().0);
-        let (folds, values) = (folds.as_chunks_mut::<BLOCK>().0, values.as_chunks::<BLOCK>().0);
+        let values = values.as_chunks::<BLOCK>().0;
+        let mut escapes = [0; BATCH / BLOCK];
         for (at, block) in words.chunks(BLOCK).enumerate() {
-            let codes = &mut blocks[at];
-            let escapes = escapes_of(&values[at], &[0.0; BLOCK], step, &holds[at], codes);
+            escapes[at] = escapes_of(&values[at], &[0.0; BLOCK], step, &holds[at], &mut blocks[at]);
             if block.len() < BLOCK {
                 // What stands after the end is read back by nobody.
-                let last = codes[block.len() - 1];
-                codes[block.len()..].fill(last);
+                escapes[at] &= mask_of(block.len());
+                let last = blocks[at][block.len() - 1];
+                blocks[at][block.len()..].fill(last);
             }
-            let folds = &mut folds[at];
-            if chained {
-                folds[0] = folded(codes[0].wrapping_sub(before));
-                for at in 1..BLOCK {
-                    folds[at] = folded(codes[at].wrapping_sub(codes[at - 1]));
-                }
-            } else {
-                for at in 0..BLOCK {
-                    folds[at] = folded(codes[at]);
-                }
-            }
-            let escapes = escapes & mask_of(block.len());
-            let (size, width) = pack_block(block, folds, escapes, &mut bytes[filled..]);
+        }
+        fold_batch(&codes, chained, before, &mut folds);
+        before = codes[BATCH - 1];
+        pack::planes_of(&folds, &mut planes);
+        for (at, (block, folds)) in words.chunks(BLOCK).zip(folds.as_chunks::<BLOCK>().0).enumerate() {
+            let planes = planes.each_ref().map(|plane| &plane.as_chunks::<BLOCK>().0[at]);
+            let (size, width) = pack_block(block, width_of(folds), planes, escapes[at], &mut bytes[filled..]);
             filled += size;
             packed[HEAD + batch * (BATCH / BLOCK) + at] = width;
-            before = if width == PLAIN { 0 } else { codes[BLOCK - 1] };
         }
         packed.extend_from_slice(&bytes[..filled]);
     }
 }
 
+/// What is written for each code: itself, or what it's more than the one before it; `before` is the last of the batch before.
+#[inline(always)]
+fn fold_batch(codes: &[i32; BATCH], chained: bool, before: i32, folds: &mut [u32; BATCH]) {
+    if chained {
+        folds[0] = folded(codes[0].wrapping_sub(before));
+        for at in 1..BATCH {
+            folds[at] = folded(codes[at].wrapping_sub(codes[at - 1]));
+        }
+    } else {
+        for at in 0..BATCH {
+            folds[at] = folded(codes[at]);
+        }
+    }
+}
+
 /// Writes a block to `out`, which has room for any: its bytes, and the byte that says how many.
 #[inline(always)]
-fn pack_block(block: &[[u8; WORD]], folds: &[u32; BLOCK], escapes: u32, out: &mut [u8]) -> (usize, u8) {
-    let width = width_of(folds);
+fn pack_block(
+    block: &[[u8; WORD]],
+    width: usize,
+    planes: [&[u8; BLOCK]; 4],
+    escapes: u32,
+    out: &mut [u8],
+) -> (usize, u8) {
     let bytes = pack::bytes(width);
     let escaped = if escapes == 0 { 0 } else { 4 + WORD * escapes.count_ones() as usize };
     if bytes + escaped >= WORD * block.len() {
@@ -136,7 +151,7 @@ fn pack_block(block: &[[u8; WORD]], folds: &[u32; BLOCK], escapes: u32, out: &mu
         out[..plain.len()].copy_from_slice(plain);
         return (plain.len(), PLAIN);
     }
-    pack::write(folds, width, out);
+    pack::write(planes, width, out);
     let width = u8::try_from(width).unwrap_or(u8::MAX);
     if escapes == 0 {
         return (bytes, width);
@@ -189,7 +204,8 @@ fn decode_blocks<'a>(
         if width == PLAIN {
             let (plain, others) = rest.split_at_checked(WORD * block.len())?;
             block.as_flattened_mut().copy_from_slice(plain);
-            (rest, before) = (others, 0);
+            rest = others;
+            before = if chained { last_code(block, step) } else { 0 };
             continue;
         }
         let bits = usize::from(width & !ESCAPES);
@@ -216,6 +232,15 @@ fn decode_blocks<'a>(
         }
     }
     Some(rest)
+}
+
+/// The last code of a block that was written as it is: the one that the encoder had.
+fn last_code(block: &[[u8; WORD]], step: Step) -> i32 {
+    let values: [f32; BLOCK] = loaded(block);
+    let (mut codes, mut holds) = ([0; BLOCK], [0; BLOCK]);
+    codes_of(&values, &[0.0; BLOCK], step, &mut codes, &mut holds);
+    escapes_of(&values, &[0.0; BLOCK], step, &holds, &mut codes);
+    codes[BLOCK - 1]
 }
 
 /// Puts the escapes of a block in their places; what follows them.
@@ -278,7 +303,15 @@ pub(crate) fn unfolded(code: u32) -> i32 {
 /// Bits of the widest.
 #[inline(always)]
 fn width_of(folds: &[u32; BLOCK]) -> usize {
-    let any = folds.iter().fold(0, |any, &code| any | code);
+    // In as many parts as a vector has, and those by halves: a chain of 32 takes as long as all else.
+    let mut any = [0u32; 8];
+    for part in folds.as_chunks::<8>().0 {
+        for lane in 0..8 {
+            any[lane] |= part[lane];
+        }
+    }
+    let any = [any[0] | any[4], any[1] | any[5], any[2] | any[6], any[3] | any[7]];
+    let any = any[0] | any[1] | (any[2] | any[3]);
     (u32::BITS - any.leading_zeros()) as usize
 }
 

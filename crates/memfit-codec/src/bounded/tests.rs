@@ -144,7 +144,9 @@ fn every_width_is_packed_and_read() {
         let codes: [u32; BLOCK] =
             std::array::from_fn(|_| if width == 0 { 0 } else { bits(&mut state) >> (32 - width) });
         let mut packed = [0; pack::ROOM];
-        pack::write(&codes, width, &mut packed);
+        let mut planes = [[0; BLOCK]; 4];
+        pack::planes_of(&codes, &mut planes);
+        pack::write(planes.each_ref(), width, &mut packed);
         assert!(packed[pack::bytes(width) + pack::SLACK..].iter().all(|&byte| byte == 0));
         assert_eq!(pack::read(&packed[..pack::bytes(width)], width), codes, "{width} bits");
     }
