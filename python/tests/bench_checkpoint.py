@@ -90,7 +90,8 @@ def measure(name, make, folder):
     print(f"{name}: {vector(start).numel():,} numbers")
     print(f"  f32 weights          {ratio(start):7.2f}")
     print(f"  bf16 weights         {ratio({key: x.bfloat16() for key, x in start.items()}):7.2f}")
-    print(f"  optimizer state      {ratio(optimizer.state_dict()):7.2f}")
+    if saved := ratio(optimizer.state_dict()):
+        print(f"  optimizer state      {saved:7.2f}")
     for steps in (1, 20):
         for _ in range(steps if steps == 1 else 19):
             step()
