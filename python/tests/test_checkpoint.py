@@ -143,6 +143,24 @@ def test_tied_tensors_are_stored_once_and_loaded_as_one(tmp_path):
     assert loaded["transposed"] is not loaded["in"]
 
 
+def test_what_a_budget_has_evicted_is_saved_too(tmp_path):
+    import memfit.torch
+
+    def made():
+        torch.manual_seed(1)
+        start = torch.randn(256, 1024)
+        return [start] + [(start * at).relu() for at in range(8)]
+
+    with memfit.torch.enable("5MiB"):
+        tensors = made()
+        assert not all(memfit.torch.is_resident(tensor) for tensor in tensors)
+        checkpoint.save(tensors, tmp_path / "x.mfc")
+        # What was saved does not stay in place for good.
+        assert not all(memfit.torch.is_resident(tensor) for tensor in tensors)
+        del tensors
+    same(checkpoint.load(tmp_path / "x.mfc"), made())
+
+
 def test_what_can_not_be_kept_is_refused_by_its_place(tmp_path):
     class Own:
         pass

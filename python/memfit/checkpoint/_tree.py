@@ -80,7 +80,8 @@ class _Taker:
             raise UsageError(f"`{path}` is on the device `meta`: it has no content")
         name = name_of(tensor.dtype)
         # Tensors that are one are stored once, as tied weights are.
-        key = (tensor.data_ptr(), tensor.device, name, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
+        storage = (tensor.untyped_storage()._cdata, tensor.storage_offset())
+        key = (storage, tensor.device, name, tuple(tensor.shape), tensor.stride(), tensor.is_conj())
         at = self.known.get(key) if tensor.numel() else None
         if at is None:
             at = len(self.rows)
