@@ -1,6 +1,7 @@
 //! How a command ends when it does not end well.
 
 use memfit::Failure;
+use memfit::checkpoint;
 
 /// Anything that stops a command.
 #[derive(Debug)]
@@ -28,6 +29,15 @@ pub(crate) enum Error {
     /// A training came to something else with memfit.
     #[cfg(feature = "run")]
     Differs,
+    /// A checkpoint can't be read or made.
+    Checkpoint {
+        /// Name of the file.
+        file: String,
+        /// What stands in the way.
+        error: checkpoint::Error,
+        /// Whether that is what was to be found out.
+        judged: bool,
+    },
     /// All has been said already; only the exit status is left.
     Silent(u8),
     /// A file can't be read.
@@ -49,6 +59,13 @@ impl Error {
             #[cfg(feature = "run")]
             Error::Differs => 70,
             Error::Silent(code) => *code,
+            Error::Checkpoint { error, judged, .. } => match error {
+                checkpoint::Error::Usage(_) | checkpoint::Error::NoBase { .. } => 2,
+                checkpoint::Error::Write(_) => 5,
+                checkpoint::Error::OtherBase { .. } => 4,
+                checkpoint::Error::Index(_) | checkpoint::Error::Damaged { .. } if *judged => 6,
+                _ => 3,
+            },
             Error::Read(_) => 3,
             Error::Write(_) => 5,
         }
@@ -58,6 +75,9 @@ impl Error {
     pub(crate) fn status(&self) -> &'static str {
         if let Error::Failure { failure: Failure::Timeout(_), .. } = self {
             return "timeout";
+        }
+        if let Error::Checkpoint { error: checkpoint::Error::OtherBase { .. }, .. } = self {
+            return "other-base";
         }
         match self.exit_code() {
             1 => "infeasible",
@@ -79,6 +99,10 @@ impl Error {
             Error::Small { hint, .. } => Some(hint.clone()),
             #[cfg(feature = "run")]
             Error::Training(_) | Error::Differs => None,
+            Error::Checkpoint { error: checkpoint::Error::NoBase { .. }, .. } => {
+                Some("`--base FILE`; if that is a difference too, all of them, the oldest first".to_owned())
+            }
+            Error::Checkpoint { error, .. } => error.hint(),
             Error::Silent(_) | Error::Read(_) | Error::Write(_) => None,
         }
     }
@@ -99,6 +123,8 @@ impl std::fmt::Display for Error {
             Error::Small { message, .. } | Error::Training(message) => f.write_str(message),
             #[cfg(feature = "run")]
             Error::Differs => f.write_str("the training came to other bits with memfit than without: a bug"),
+            Error::Checkpoint { error: error @ checkpoint::Error::Usage(_), .. } => error.fmt(f),
+            Error::Checkpoint { file, error, .. } => write!(f, "`{file}`: {error}"),
             Error::Silent(_) => Ok(()),
             Error::Read(error) | Error::Write(error) => write!(f, "{error:#}"),
         }

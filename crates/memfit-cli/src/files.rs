@@ -1,7 +1,7 @@
 //! Reading and writing the files that the user names, and no others.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -28,29 +28,36 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Writes `path`, or standard output for `-`. A regular file is written beside and renamed, so that it is whole or as it
-/// was; it keeps its mode. A link is followed; pipes and devices are written to as they are.
+/// Writes `path`, or standard output for `-`, as [`write_with`] does.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let result =
-        if path == Path::new("-") { io::stdout().lock().write_all(bytes) } else { write_file(path, bytes) };
-    result.with_context(|| format!("can't write `{}`", path.display())).map_err(Error::Write)
+    write_with(path, |out| out.write_all(bytes).map_err(|error| unwritten(path, error)))
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let path = followed(path);
-    let there = fs::metadata(&path).ok();
-    if there.as_ref().is_some_and(|there| !there.is_file()) {
-        return fs::OpenOptions::new().write(true).open(&path)?.write_all(bytes);
+/// Writes what `fill` writes to `path`, or standard output for `-`. A regular file is written beside, down to the disk, and renamed,
+/// so that it is whole or as it was; it keeps its mode. A link is followed; pipes and devices are written to as they are.
+pub(crate) fn write_with<T>(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn io::Write) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if path == Path::new("-") {
+        return fill(&mut io::stdout().lock());
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
+    let failed = |error| unwritten(path, error);
+    let place = followed(path);
+    let there = fs::metadata(&place).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        return fill(&mut fs::OpenOptions::new().write(true).open(&place).map_err(failed)?);
+    }
+    let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(name);
+    let beside = place.with_file_name(name);
     if let Ok(mut unfinished) = UNFINISHED.lock() {
         *unfinished = Some(beside.clone());
     }
-    let written = fs::write(&beside, bytes)
-        .and_then(|()| there.map_or(Ok(()), |there| fs::set_permissions(&beside, there.permissions())))
-        .and_then(|()| fs::rename(&beside, &path));
+    let written = write_beside(&beside, fill, failed).and_then(|made| {
+        let mode = there.map_or(Ok(()), |there| fs::set_permissions(&beside, there.permissions()));
+        mode.and_then(|()| fs::rename(&beside, &place)).map(|()| made).map_err(failed)
+    });
     if written.is_err() {
         // Nothing more can be done about a file that can't be removed either.
         drop(fs::remove_file(&beside));
@@ -59,6 +66,23 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         *unfinished = None;
     }
     written
+}
+
+fn write_beside<T>(
+    beside: &Path,
+    fill: impl FnOnce(&mut dyn io::Write) -> Result<T, Error>,
+    failed: impl Fn(io::Error) -> Error,
+) -> Result<T, Error> {
+    let mut file = io::BufWriter::with_capacity(1 << 20, fs::File::create(beside).map_err(&failed)?);
+    let made = fill(&mut file)?;
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    Ok(made)
+}
+
+/// That `path` could not be written.
+pub(crate) fn unwritten(path: &Path, error: io::Error) -> Error {
+    Error::Write(anyhow::Error::new(error).context(format!("can't write `{}`", path.display())))
 }
 
 /// The file that is being written beside its place.

@@ -70,6 +70,11 @@ impl Output {
         }
     }
 
+    /// Shows what is being worked on, on a terminal.
+    pub(crate) fn show(&self, what: &str) {
+        self.spinner.set_message(clean(what));
+    }
+
     /// How much work searches do: under a time limit as much as it allows.
     pub(crate) fn effort(&self) -> u32 {
         if self.limit.is_some() { u32::MAX } else { 1 }

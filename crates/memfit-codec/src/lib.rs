@@ -14,13 +14,20 @@
 //! ```
 
 mod binarize;
+pub mod bounded;
 mod cast;
 mod coder;
 mod csr;
+pub mod delta;
+pub mod kmeans;
 mod narrow;
 mod noise;
 mod quant;
+#[cfg(feature = "zstd")]
+pub mod shuffle;
 mod sparse;
+#[cfg(feature = "zstd")]
+pub mod split;
 mod state;
 mod variant;
 mod words;

@@ -1,11 +1,13 @@
 //! memfit for Python: `memfit._memfit`, the native half of the package.
 //!
 //! Conversions only: what is computed here is computed by the `memfit` crate. The Python half re-exports it as
-//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: `door` the front door, `torch` the
+//! `memfit`, and types it in `_memfit.pyi`. One file adds one part to the module: `door` the front door, `checkpoint`
+//! files of tensors, `torch` the
 //! eager host.
 
 use pyo3::prelude::*;
 
+mod checkpoint;
 mod door;
 mod failure;
 mod solve;
@@ -15,6 +17,7 @@ mod torch;
 #[pymodule]
 fn _memfit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    checkpoint::add(module)?;
     door::add(module)?;
     torch::add(module)
 }

@@ -63,6 +63,7 @@ pub use sweep::{Outcome, compare, sweep};
 
 pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};
 
+pub use memfit_checkpoint as checkpoint;
 pub use memfit_codec as codec;
 pub use memfit_engine as engine;
 pub use memfit_formats as formats;

@@ -1,6 +1,7 @@
 //! One file is one command.
 
 mod check;
+mod checkpoint;
 mod codec;
 mod completions;
 mod doctor;
@@ -59,6 +60,8 @@ enum Command {
     /// Train a real network within a budget, and show that it learns the same
     #[cfg(feature = "run")]
     Run(run::RunArgs),
+    /// Pack checkpoints (safetensors) into fewer bytes, or into what differs from another one
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Write the offsets of a plan for firmware, runtimes and scripts
     Export(export::ExportArgs),
     /// Show what codecs make of the tensors of a file, and how fast they are here
@@ -87,6 +90,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Replay(replay) => replay::run(replay, seed, output),
         #[cfg(feature = "run")]
         Command::Run(training) => run::run(training, seed, output),
+        Command::Checkpoint(checkpoint) => checkpoint::run(checkpoint, output),
         Command::Export(export) => export::run(export, output),
         Command::Codec(codec) => codec::run(codec, output),
         Command::Strategies => strategies::run(output),

@@ -1,16 +1,22 @@
 //! What reads files of strangers, each with good files to begin with.
 
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use memfit::checkpoint::{self, Reader as CheckpointReader, Safetensors, digest};
 use memfit::formats::onnx::OnnxOptions;
 use memfit::formats::{
     checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
     tensors, unpack,
 };
 use memfit::{Budget, Bytes, Goal, Graph, Tools, check, explain_snapshot, input};
+use memfit_codec::bounded::{self, Predictor};
 use memfit_codec::by_name;
+use memfit_codec::delta::{self, Number};
+use memfit_codec::shuffle;
+use memfit_codec::split::{self, Float};
 use memfit_ir::text;
 use memfit_verify::verify;
 
@@ -43,7 +49,7 @@ macro_rules! codec {
 }
 
 /// Every reader.
-pub(super) const READERS: [Reader; 30] = [
+pub(super) const READERS: [Reader; 36] = [
     Reader { name: "graph", seeds: graphs, read: |bytes| graph_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "plan", seeds: plans, read: plan, is_linear: true },
     Reader { name: "text", seeds: texts, read: text, is_linear: true },
@@ -79,6 +85,12 @@ pub(super) const READERS: [Reader; 30] = [
     codec!("int2+mask"),
     codec!("state8"),
     codec!("state8-unsigned"),
+    Reader { name: "bounded", seeds: bounded_ones, read: bounded_one, is_linear: false },
+    Reader { name: "shuffle", seeds: shuffled, read: shuffled_one, is_linear: false },
+    Reader { name: "split", seeds: split_ones, read: split_one, is_linear: false },
+    Reader { name: "delta", seeds: deltas, read: delta_one, is_linear: true },
+    Reader { name: "safetensors", seeds: tensors, read: safetensors_one, is_linear: true },
+    Reader { name: "checkpoint", seeds: checkpoints, read: checkpoint_one, is_linear: false },
 ];
 
 fn corpus() -> PathBuf {
@@ -240,4 +252,95 @@ mod tests {
             assert!(READERS.iter().any(|reader| reader.name == coder.name()), "{}", coder.name());
         }
     }
+}
+
+/// Numbers of `f32`, most of them alike.
+fn numbers() -> Vec<u8> {
+    (0..600u16).flat_map(|at| (f32::from(at % 37) * 0.01 + f32::from(at)).to_le_bytes()).collect()
+}
+
+/// What the first byte asks for, and the bytes after it.
+fn sized(bytes: &[u8]) -> (usize, &[u8]) {
+    let Some((&first, rest)) = bytes.split_first() else { return (0, bytes) };
+    (usize::from(first) * 100, rest)
+}
+
+/// `packed` behind a byte that asks for 2400 bytes, which is what [`numbers`] has.
+fn asked(packed: Vec<u8>) -> Vec<u8> {
+    [vec![24], packed].concat()
+}
+
+fn bounded_ones() -> Vec<Vec<u8>> {
+    let encode = |predictor| bounded::encode(&numbers(), 1e-3, predictor).unwrap_or_default();
+    [Predictor::None, Predictor::Lorenzo].map(encode).map(asked).into()
+}
+
+fn bounded_one(bytes: &[u8]) -> bool {
+    let (size, bytes) = sized(bytes);
+    bounded::decode(bytes, size).is_ok_and(|data| data.len() == size)
+}
+
+fn shuffled() -> Vec<Vec<u8>> {
+    vec![asked(shuffle::encode(&numbers(), 4)), asked(shuffle::encode(&[0; 2400], 4))]
+}
+
+fn shuffled_one(bytes: &[u8]) -> bool {
+    let (size, bytes) = sized(bytes);
+    shuffle::decode(bytes, size, 4).is_ok_and(|data| data.len() == size)
+}
+
+fn split_ones() -> Vec<Vec<u8>> {
+    [Float::F32, Float::Bf16].map(|float| asked(split::encode(&numbers(), float).unwrap_or_default())).into()
+}
+
+fn split_one(bytes: &[u8]) -> bool {
+    let (size, bytes) = sized(bytes);
+    [Float::F32, Float::Bf16].into_iter().any(|float| split::decode(bytes, size, float).is_ok())
+}
+
+fn deltas() -> Vec<Vec<u8>> {
+    vec![numbers(), numbers()[..99].to_vec()]
+}
+
+/// Any bytes are a difference to as many.
+fn delta_one(bytes: &[u8]) -> bool {
+    let base = vec![0x3f; bytes.len() / 4 * 4];
+    Number::ALL.into_iter().all(|number| delta::decode(bytes, &base, number).is_ok())
+}
+
+fn tensors() -> Vec<Vec<u8>> {
+    files("checkpoints", ".safetensors")
+}
+
+fn safetensors_one(bytes: &[u8]) -> bool {
+    Safetensors::open(Cursor::new(bytes)).is_ok_and(|mut file| digest(&mut file).is_ok())
+}
+
+fn checkpoints() -> Vec<Vec<u8>> {
+    files("checkpoints", ".mfc")
+}
+
+/// Behind digests that are right, so that it's read to the end.
+fn checkpoint_one(bytes: &[u8]) -> bool {
+    static BASE: LazyLock<Vec<u8>> =
+        LazyLock::new(|| fs::read(corpus().join("checkpoints/base.safetensors")).unwrap_or_default());
+    let mut bytes = bytes.to_vec();
+    // Without a list it is refused as it is.
+    let _ = seal(&mut bytes);
+    let Ok(base) = Safetensors::open(Cursor::new(&BASE[..])) else { return false };
+    let Ok(mut reader) = CheckpointReader::open(Cursor::new(&bytes), Some(Box::new(base))) else {
+        return false;
+    };
+    checkpoint::unpack(&mut reader, &mut std::io::sink(), &mut |_| ()).is_ok()
+}
+
+/// Puts the digest of the list right, where there is a list.
+fn seal(bytes: &mut [u8]) -> Option<()> {
+    let end = bytes.len().checked_sub(48)?;
+    let (length, _) = bytes.get(end + 32..)?.split_first_chunk::<8>()?;
+    let start = end.checked_sub(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    let head = bytes.get(..16)?;
+    let digest = checkpoint::Sum::of(&[head, &bytes[start..end]].concat());
+    bytes[end..end + 32].copy_from_slice(&digest.0);
+    Some(())
 }
