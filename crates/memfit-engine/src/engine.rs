@@ -287,8 +287,10 @@ impl<'a, H: Host> Engine<'a, H> {
                 Output::InPlace(of) => {
                     let old = self.state.storage_of(call.reads[of].0);
                     let (size, role) = (self.state.storage(old).size, self.state.storage(old).role);
+                    let fixed = self.state.storage(old).fixed;
                     let new = self.state.new_storage(Bytes(size));
-                    self.state.storages[new as usize].role = role;
+                    let this = &mut self.state.storages[new as usize];
+                    (this.role, this.fixed) = (role, fixed);
                     new
                 }
                 Output::View(of) => self.state.storage_of(call.reads[of].0),

@@ -388,6 +388,7 @@ impl<H: Host> Engine<'_, H> {
         if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.
             self.keep(storage);
+            self.fix(storage);
         } else {
             self.evict(storage);
         }

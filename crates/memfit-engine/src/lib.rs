@@ -52,6 +52,7 @@ mod log;
 mod maybe;
 pub mod offline;
 mod online;
+mod park;
 mod past;
 mod plan;
 mod planner;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{
     Buffer, BufferId, Bytes, Content, CopyId, Effect, Form, Graph, GraphBuilder, GraphError, Layout, Nanos,
-    OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, ValueId, ValueSpec,
+    OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Tier, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -29,6 +29,9 @@ pub struct Recorded {
     pub trace: Trace,
     /// Ns in which ops waited for copies, and for codecs.
     pub stall_ns: u64,
+    /// Whether the step ended with storages in other places than it began with: then the program is none to run the step by once
+    /// more, and no judge would pass it.
+    pub moved_home: bool,
 }
 
 impl Recorded {
@@ -87,6 +90,8 @@ pub(crate) struct Log {
     kinds: BTreeMap<String, usize>,
     /// Ns of waiting before it began.
     pub(crate) stalled: u64,
+    /// See [`Recorded::moved_home`].
+    moved_home: bool,
 }
 
 /// What a copy is called in the log.
@@ -105,8 +110,11 @@ struct Row {
     density: Option<f32>,
     /// The buffer it is in now.
     holder: Maybe<BufferId>,
-    /// The version that was written over it.
+    /// The version that was written over it, and the first of its storage.
     next_version: Maybe<ValueId>,
+    first: ValueId,
+    /// Where its storage began the step, if not in device memory.
+    home: Option<Tier>,
 }
 
 /// An op. What it makes are values that follow each other.
@@ -156,9 +164,9 @@ impl Log {
     }
 
     fn value(&mut self, size: u64, role: Role) -> ValueId {
-        let (holder, next_version) = (Maybe::NONE, Maybe::NONE);
-        self.values.push(Row { size, role, density: None, holder, next_version });
-        ValueId::at(self.values.len() - 1)
+        let (holder, next_version, first) = (Maybe::NONE, Maybe::NONE, ValueId::at(self.values.len()));
+        self.values.push(Row { size, role, density: None, holder, next_version, first, home: None });
+        first
     }
 
     fn buffer(&mut self, content: Content, size: Bytes, offset: Bytes, over: Option<BufferId>) -> BufferId {
@@ -190,6 +198,33 @@ impl Log {
         self.trace.events.push(Event::Put { size: Bytes(size), role });
         for _ in 1..this.held {
             self.trace.events.push(Event::Share(value.0));
+        }
+    }
+
+    /// `tensor` is in `tier` when the step begins. What the copy is called here.
+    pub(crate) fn put_parked(&mut self, state: &mut State, tensor: u32, role: Role, tier: Tier) -> Copied {
+        let size = Bytes(state.storage(state.storage_of(tensor)).size);
+        // What is parked outlives steps.
+        let role = if role.is_persistent() { role } else { Role::State };
+        let value = self.value(size.0, role);
+        self.values[value.index()].home = Some(tier);
+        let copy = self.program.copy(Content::Value(value), size, tier);
+        self.program.parked.push(copy);
+        self.trace.at.push(Bytes::ZERO);
+        let this = &mut state.tensors[tensor as usize];
+        (this.value, this.buffer) = (value.into(), Maybe::NONE);
+        self.trace.events.push(Event::Put { size, role });
+        for _ in 1..this.held {
+            self.trace.events.push(Event::Share(value.0));
+        }
+        Copied::Away(copy)
+    }
+
+    /// `storage` is parked. One that was on the device when the step began can't end it at its place any more.
+    pub(crate) fn park(&mut self, state: &State, storage: u32) {
+        if let Some(value) = state.tensor(state.storage(storage).root).value.get() {
+            let first = &self.values[self.values[value.index()].first.index()];
+            self.moved_home |= first.role.is_persistent() && first.home.is_none();
         }
     }
 
@@ -293,6 +328,7 @@ impl Log {
                     let input = state.tensor(root).value.get();
                     let value = self.value(size, Role::Activation);
                     if let Some(input) = input {
+                        self.values[value.index()].first = self.values[input.index()].first;
                         self.values[input.index()].next_version = value.into();
                         self.overs.push((input, value));
                     }
@@ -396,6 +432,7 @@ impl Log {
         let to = self.buffer(Content::Value(value), size, offset, None);
         state.tensors[root as usize].buffer = to.into();
         self.values[value.index()].holder = to.into();
+        self.moved_home |= from.is_none();
         match from? {
             Copied::Away(from) => Some(self.push(Step::Fetch { from, to })),
             Copied::Here(from) => {
@@ -424,14 +461,30 @@ impl Log {
     }
 
     /// The record, with the values `results` demanded; placed if there are addresses.
-    pub(crate) fn end(mut self, results: Vec<ValueId>, addressed: bool) -> Result<Recorded, GraphError> {
+    /// `copies`: what there are copies of in other tiers.
+    pub(crate) fn end(
+        mut self,
+        results: Vec<ValueId>,
+        copies: &[(ValueId, Tier)],
+        addressed: bool,
+    ) -> Result<Recorded, GraphError> {
+        let is_away = |value: &ValueId| {
+            let this = &self.values[value.index()];
+            match self.values[this.first.index()].home {
+                Some(tier) => !copies.contains(&(*value, tier)),
+                None => this.holder.is_none(),
+            }
+        };
+        let mut moved_home = self.moved_home || results.iter().any(is_away);
         let graph = self.graph(&results)?;
+        // One that the program has given up had a home, and is no more than an input.
+        moved_home |= self.values.iter().any(|row| row.home.is_some() && !row.role.is_persistent());
         let layout = addressed.then_some(Layout { places: self.places });
         self.trace.held = results.iter().map(|value| value.0).collect();
         if layout.is_none() {
             self.trace.at.clear();
         }
-        Ok(Recorded { graph, program: self.program, layout, trace: self.trace, stall_ns: 0 })
+        Ok(Recorded { graph, program: self.program, layout, trace: self.trace, stall_ns: 0, moved_home })
     }
 
     /// The graph, with `results` demanded.
@@ -442,7 +495,8 @@ impl Log {
             while let Some(next) = self.values[last].next_version.get() {
                 last = next.index();
             }
-            if self.values[value].role.is_persistent() && self.values[last].holder.is_none() {
+            let away = self.values[value].home.is_some() && results.contains(&ValueId::at(last));
+            if self.values[value].role.is_persistent() && self.values[last].holder.is_none() && !away {
                 self.values[value].role = Role::Input;
             }
         }
