@@ -14,7 +14,7 @@
 use memfit_ir::{Bytes, Form, Tier};
 
 use crate::call::TensorId;
-use crate::copies::Busy;
+use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Host, HostError};
@@ -61,6 +61,13 @@ impl<H: Host> Engine<'_, H> {
         self.keep(self.state.storage_of(tensor.0));
         self.forget_producers();
         Ok(())
+    }
+
+    /// The bytes of `tensor` stay where they are, while they are there, and those of all versions that are written over it.
+    pub fn stay(&mut self, tensor: TensorId) {
+        if let Some(this) = self.state.tensors.get(tensor.index()).filter(|this| this.alive) {
+            self.fix(this.storage);
+        }
     }
 
     /// Copies go of what is there. To be called where the program may write to it unseen.
@@ -154,7 +161,7 @@ impl<H: Host> Engine<'_, H> {
             let tiers = Tier::ALL.into_iter().map(|(tier, _)| tier);
             let mut made = false;
             for tier in tiers.filter(|&one| tier.is_none_or(|tier| tier == one)) {
-                if !self.has_room(tier, size) {
+                if !self.has_room(tier, size, storage) {
                     continue;
                 }
                 if let Some(row) = self.store(storage, Form::Tier(tier), size, None)? {
@@ -195,23 +202,31 @@ impl<H: Host> Engine<'_, H> {
         Ok(rows.any(|row| matches!(row.form, Form::Tier(_)) && row.busy == Busy::Idle))
     }
 
-    /// Whether `tier` has room for `size` bytes of copies, once spare ones have gone.
-    pub(crate) fn has_room(&mut self, tier: Tier, size: Bytes) -> bool {
+    /// Whether `tier` has room for `size` bytes of copies of `storage`, once spare ones have gone; for what is to be parked, also
+    /// those of what can be computed again.
+    pub(crate) fn has_room(&mut self, tier: Tier, size: Bytes, storage: u32) -> bool {
         let capacity = self.settings.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
-        if self.stores.used[tier.index()] + size <= capacity {
+        let fits = |used: Bytes| used + size <= capacity;
+        if fits(self.stores.used[tier.index()]) {
             return true;
         }
         if size > capacity || !self.parks() {
             return false;
         }
-        let is_spare = |row: &crate::copies::Row| {
+        let parks = !self.state.storage(storage).evictable;
+        let is_spare = |row: &Row| {
             let this = self.state.storage(row.storage);
-            row.form == Form::Tier(tier) && row.busy == Busy::Idle && this.resident && !this.evictable
+            let serves = if this.evictable { !parks } else { !this.resident };
+            row.form == Form::Tier(tier) && row.busy == Busy::Idle && !serves && row.storage != storage
         };
-        let spare = self.stores.rows.iter().filter(|(_, row)| is_spare(row)).map(|(&at, _)| at);
-        for at in spare.collect::<Vec<u32>>() {
+        let wanted = self.stores.wanted;
+        let spare = self.stores.rows.iter().filter(|&(&at, row)| is_spare(row) && !wanted.is(at));
+        let mut spare: Vec<(bool, u32)> =
+            spare.map(|(&at, row)| (self.state.storage(row.storage).evictable, at)).collect();
+        spare.sort_unstable();
+        for (_, at) in spare {
             self.discard(at);
-            if self.stores.used[tier.index()] + size <= capacity {
+            if fits(self.stores.used[tier.index()]) {
                 return true;
             }
         }

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, HostError, Source};
 use crate::ids::StorageId;
+use crate::maybe::Maybe;
 
 impl<H: Host> Engine<'_, H> {
     /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
@@ -78,7 +79,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let mut block = None;
         if let Some(tier) = form.tier() {
-            if !self.has_room(tier, size) {
+            if !self.has_room(tier, size, storage) {
                 return Ok(None);
             }
         } else {
@@ -149,7 +150,10 @@ impl<H: Host> Engine<'_, H> {
             return Ok(loaded);
         }
         let size = self.state.storage(storage).size;
-        let offset = self.room_near(place, size)?;
+        self.stores.wanted = at.into();
+        let room = self.room_near(place, size);
+        self.stores.wanted = Maybe::NONE;
+        let offset = room?;
         let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size: Bytes(size) };
         self.host.allocate(block);
         let before = self.host.clock();
