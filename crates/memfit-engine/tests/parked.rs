@@ -186,5 +186,5 @@ fn training_below_what_lasts_has_the_numbers_of_plain_training() {
         }
     }
     println!("{fitted} fitted, {tight} did not, {gone} lost a copy; {whole} logs are whole");
-    assert!(fitted > 5000 && gone > 500, "{fitted} {gone} {tight}");
+    assert!(fitted > 4000 && gone > 500, "{fitted} {gone} {tight}");
 }
