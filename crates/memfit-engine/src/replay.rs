@@ -134,7 +134,10 @@ pub fn followed(
     let ended = drive(&mut engine, trace).and_then(|()| engine.end_step());
     let guided = engine.has_followed();
     match ended {
-        Ok(recorded) => Ok(guided.then(|| (recorded, engine.stats()))),
+        Ok(recorded) => {
+            let followed = guided && !recorded.moved_home;
+            Ok(followed.then(|| (recorded, engine.stats())))
+        }
         Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance | Fault::Lost(_)) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -172,7 +175,7 @@ pub(crate) fn attempt(
     evictor: Box<dyn Evictor + '_>,
 ) -> (Result<Recorded, Fault>, Stats) {
     // The host has no memory for copies.
-    let settings = Settings { log: true, storing: Storing::Never, ..settings };
+    let settings = Settings { log: true, storing: Storing::Never, parking: false, ..settings };
     match Engine::with_evictor(VirtualHost::default(), settings, evictor) {
         Ok(mut engine) => {
             let driven = drive(&mut engine, trace);
@@ -216,7 +219,11 @@ pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), F
         }
     }
     for &tensor in &trace.held {
-        engine.pin(of(&tensors, tensor)?)?;
+        let held = of(&tensors, tensor)?;
+        // What is at home elsewhere ends the step there.
+        if !engine.is_parked(held) {
+            engine.pin(held)?;
+        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ import collections
 import contextlib
 import functools
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -499,7 +500,7 @@ class Fitted:
 
     def __del__(self) -> None:
         # Nobody is to find a parameter without its bytes.
-        if getattr(self, "_calls", 0) and self._is_resting():
+        if getattr(self, "_calls", 0) and self._is_resting() and not sys.is_finalizing():
             self.close()
 
     def __enter__(self) -> "Fitted":
