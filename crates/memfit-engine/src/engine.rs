@@ -12,6 +12,7 @@ use crate::copies::Stores;
 use crate::evict::{self, Evictor, Walk};
 use crate::fault::Fault;
 use crate::guide::Guide;
+use crate::homes::Carried;
 use crate::host::{Block, Host, HostError};
 use crate::ids::StorageId;
 use crate::log::Log;
@@ -51,6 +52,8 @@ pub struct Engine<'a, H: Host> {
     /// Copies of storages elsewhere, and why the last that was lost was.
     pub(crate) stores: Stores,
     pub(crate) lost: Option<HostError>,
+    /// What the last step has made of its sources.
+    pub(crate) carried: Option<Carried>,
     /// For what computing something again would take.
     pub(crate) walk: Walk,
 }
@@ -102,6 +105,7 @@ impl<'a, H: Host> Engine<'a, H> {
             waiting: Vec::new(),
             stores: Stores::default(),
             lost: None,
+            carried: None,
             walk: Walk::capped(evict::MOST),
         };
         engine.state.now = engine.host.clock().0;

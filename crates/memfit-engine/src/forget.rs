@@ -358,10 +358,20 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back.
     pub fn expose(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.restore(tensor)?;
+        self.stay(tensor);
+        self.ground(tensor)
+    }
+
+    /// An op is about to overwrite `tensor` for good: as [`Engine::expose`], but nobody outside has its address.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
+    pub fn ground(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.restore(tensor)?;
         let storage = self.state.storage_of(tensor.0);
         self.discard_all_of(storage);
         self.keep(storage);
-        self.fix(storage);
         let lost = self.keep_made_from(storage, None);
         self.forget_producers();
         lost

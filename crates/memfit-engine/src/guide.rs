@@ -28,6 +28,8 @@ pub(crate) struct Guide {
     /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
     pub(crate) copies: Vec<Maybe<u32>>,
     pub(crate) encoded: Vec<Maybe<u32>>,
+    /// For each source that outlives steps the tensor that it was when the last step ended, if that is known.
+    pub(crate) hints: Vec<Named>,
     /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
     last_repeats: Vec<usize>,
     /// For each tensor its value.
@@ -59,6 +61,7 @@ impl Guide {
             holder,
             leaving: Vec::new(),
             copies: vec![Maybe::NONE; copies],
+            hints: Vec::new(),
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
             last_repeats,
             values: Vec::new(),
@@ -115,6 +118,15 @@ impl Guide {
         value.is_some_and(|value| {
             self.tensors[value.index()] == named && self.last_repeats[value.index()] > self.step
         })
+    }
+
+    /// The tensor that `value` is, or that it will turn out to be.
+    pub(crate) fn likely(&self, value: ValueId) -> Named {
+        let named = self.tensors[value.index()];
+        match self.hints.get(value.index()) {
+            Some(&hint) if named.tensor.is_none() => hint,
+            _ => named,
+        }
     }
 
     /// Whether all calls of the plan have come.

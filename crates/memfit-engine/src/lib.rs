@@ -44,6 +44,7 @@ mod follow;
 mod forget;
 mod guide;
 mod held;
+mod homes;
 mod host;
 mod ids;
 mod info;

@@ -232,6 +232,7 @@ impl Stepper {
         let ended =
             if self.recording { engine.end_step().map(Some) } else { engine.restore_held().map(|_| None) };
         let guided = engine.has_followed();
+        engine.carry(ended.as_ref().ok().and_then(Option::as_ref));
         engine.diverge();
         let recorded = ended?;
         let recompute_ns = engine.stats().recompute_ns - self.recomputed;

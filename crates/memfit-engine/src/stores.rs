@@ -236,9 +236,8 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn discard(&mut self, at: u32) {
         // An error would say that the copy is no good, which is all the same now.
         let _ = self.wait(at);
-        let is_last = |row: Row| {
-            self.state.storage(row.storage).parked && self.stores.of(row.storage).len() == 1
-        };
+        let is_last =
+            |row: Row| self.state.storage(row.storage).parked && self.stores.of(row.storage).len() == 1;
         if !self.stores.row(at).is_some_and(is_last) {
             self.forget_copy(at);
         }

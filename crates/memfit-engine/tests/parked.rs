@@ -21,7 +21,13 @@ fn settings(budget: Bytes, host: Bytes, disk: Bytes) -> Settings {
     };
     let tier = |capacity: Bytes| (capacity > Bytes::ZERO).then_some(Store { capacity, link });
     let tiers = [tier(host), tier(disk)];
-    Settings { align: Bytes(1), tiers, parking: true, storing: Storing::WhereCheaper, ..Settings::new(budget) }
+    Settings {
+        align: Bytes(1),
+        tiers,
+        parking: true,
+        storing: Storing::WhereCheaper,
+        ..Settings::new(budget)
+    }
 }
 
 /// A training: parameters with a state each, and what the program holds besides.
@@ -78,11 +84,15 @@ impl Training {
             let stray = self.rng.below(self.states.len());
             engine.get(self.states[stray])?;
         }
-        let mut gradient = op(engine, "loss", &[chain[chain.len() - 1]], &[Output::Fresh(Bytes(KB))], Effect::Pure)?[0];
+        let mut gradient =
+            op(engine, "loss", &[chain[chain.len() - 1]], &[Output::Fresh(Bytes(KB))], Effect::Pure)?[0];
         for at in (0..self.weights.len()).rev() {
             let size = Bytes(self.sizes[at]);
-            let of_weight = op(engine, "dw", &[gradient, chain[at]], &[Output::Fresh(size)], Effect::Pure)?[0];
-            let before = op(engine, "dx", &[gradient, self.weights[at]], &[Output::Fresh(Bytes(KB))], Effect::Pure)?[0];
+            let of_weight =
+                op(engine, "dw", &[gradient, chain[at]], &[Output::Fresh(size)], Effect::Pure)?[0];
+            let before =
+                op(engine, "dx", &[gradient, self.weights[at]], &[Output::Fresh(Bytes(KB))], Effect::Pure)?
+                    [0];
             engine.del(gradient)?;
             gradient = before;
             let outputs = [Output::InPlace(0), Output::InPlace(1)];

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use memfit::engine::{Allowance, Fault, Settings, stepping};
-use memfit::profile::{self, Saved};
 use memfit::ir::Role;
+use memfit::profile::{self, Saved};
 use memfit::{Bytes, Failure, PORTFOLIO, Steps};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
