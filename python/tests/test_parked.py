@@ -1,4 +1,4 @@
-"""Training in less than what lasts: parameters, gradients and optimizer state wait in host memory, or on a disk."""
+"""Training in less than what lasts: parameters and optimizer state wait in host memory, or on a disk."""
 
 import copy
 import gc

@@ -1,6 +1,6 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{BufferId, Compute, Content, OpId, ValueId};
+use memfit_ir::{BufferId, Compute, Content, Digest, OpId, ValueId};
 
 use crate::maybe::Maybe;
 use crate::plan::{StepPlan, repetitions};
@@ -10,6 +10,13 @@ use crate::plan::{StepPlan, repetitions};
 pub(crate) struct Named {
     pub(crate) tensor: Maybe<u32>,
     pub(crate) serial: u64,
+}
+
+/// What the sources of a graph that outlive its step have become by its end.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) graph: Digest,
+    pub(crate) sources: Vec<Named>,
 }
 
 /// A plan that is being followed.

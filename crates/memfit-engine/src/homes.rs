@@ -5,20 +5,13 @@
 //! what is to be at home elsewhere is parked before the first step by the plan, and loads begin before the op that reads.
 //! Where there is no such knowledge, or it is wrong, storages come when they are read, and bytes have been moved in vain.
 
-use memfit_ir::{Bytes, Content, Digest, Graph, ValueId};
+use memfit_ir::{Bytes, Content, Graph, ValueId};
 
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::guide::{Guide, Named};
+use crate::guide::{Carried, Guide, Named};
 use crate::host::Host;
 use crate::log::Recorded;
-
-/// What the sources of a graph that outlive its step have become by its end.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    graph: Digest,
-    sources: Vec<Named>,
-}
 
 impl<H: Host> Engine<'_, H> {
     /// Notes what the sources of the step have become, which has just ended: of the plan that was followed, or of the record.

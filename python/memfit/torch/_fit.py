@@ -322,7 +322,7 @@ class Fitted:
         return self._budget._mode is not None
 
     def _rest(self) -> None:
-        """Between two calls: the budget goes on where something is parked, so that whoever reads it gets it."""
+        """Between two calls: the budget goes on where something is parked, for those who read it."""
         native = self._budget._native
         if native is not None and native.has_parked():
             self._budget._activate()
