@@ -140,11 +140,11 @@ fn train(
         if steps {
             engine.begin_step()?;
         }
-        training.step(&mut engine, seed % 3 == 0)?;
+        training.step(&mut engine, seed.is_multiple_of(3))?;
         if steps {
             recorded.push(engine.end_step()?);
         }
-        if at % 2 == 1 || seed % 2 == 0 {
+        if at % 2 == 1 || seed.is_multiple_of(2) {
             numbers.push(training.numbers(&mut engine)?);
         }
     }
