@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::host::Block;
 use crate::log::Copied;
+use crate::maybe::Maybe;
 
 /// A copy of a storage.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,8 @@ pub(crate) struct Stores {
     /// Transfers so far.
     pub(crate) issued: u64,
     of: FxHashMap<u32, SmallVec<[u32; 1]>>,
+    /// What is about to be loaded: it's not discarded to make room.
+    pub(crate) wanted: Maybe<u32>,
     /// By tier.
     pub(crate) used: [Bytes; Tier::ALL.len()],
 }

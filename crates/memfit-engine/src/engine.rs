@@ -11,7 +11,7 @@ use crate::call::{Call, Output, TensorId};
 use crate::copies::Stores;
 use crate::evict::{self, Evictor, Walk};
 use crate::fault::Fault;
-use crate::guide::Guide;
+use crate::guide::{Carried, Guide};
 use crate::host::{Block, Host, HostError};
 use crate::ids::StorageId;
 use crate::log::Log;
@@ -51,6 +51,8 @@ pub struct Engine<'a, H: Host> {
     /// Copies of storages elsewhere, and why the last that was lost was.
     pub(crate) stores: Stores,
     pub(crate) lost: Option<HostError>,
+    /// What the last step has made of its sources.
+    pub(crate) carried: Option<Carried>,
     /// For what computing something again would take.
     pub(crate) walk: Walk,
 }
@@ -102,6 +104,7 @@ impl<'a, H: Host> Engine<'a, H> {
             waiting: Vec::new(),
             stores: Stores::default(),
             lost: None,
+            carried: None,
             walk: Walk::capped(evict::MOST),
         };
         engine.state.now = engine.host.clock().0;
@@ -287,8 +290,10 @@ impl<'a, H: Host> Engine<'a, H> {
                 Output::InPlace(of) => {
                     let old = self.state.storage_of(call.reads[of].0);
                     let (size, role) = (self.state.storage(old).size, self.state.storage(old).role);
+                    let fixed = self.state.storage(old).fixed;
                     let new = self.state.new_storage(Bytes(size));
-                    self.state.storages[new as usize].role = role;
+                    let this = &mut self.state.storages[new as usize];
+                    (this.role, this.fixed) = (role, fixed);
                     new
                 }
                 Output::View(of) => self.state.storage_of(call.reads[of].0),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Tier};
 
 use crate::call::TensorId;
 use crate::host::HostError;
@@ -81,6 +81,13 @@ impl fmt::Display for NoRoom {
     }
 }
 
+fn name_of(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Host => "host memory",
+        Tier::Disk => "the spill file",
+    }
+}
+
 /// Why the engine could not do what the host asked for. Its tables are as before the call, but for evictions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -96,6 +103,16 @@ pub enum Fault {
     /// A tensor that was given away and can't be computed again.
     #[error("`{0}` is gone and can't be computed again")]
     Lost(TensorId),
+    /// What was in another tier alone can't be brought back from there, and nothing can compute it again.
+    #[error("`{tensor}` was stored in {tier} alone, and can't be brought back: {why}", tier = name_of(*tier))]
+    Gone {
+        /// What it is.
+        tensor: TensorId,
+        /// Where it was.
+        tier: Tier,
+        /// What the host says.
+        why: HostError,
+    },
     /// More time went into recomputation than the settings allow.
     #[error("recomputation took more than `{0}`")]
     TooSlow(memfit_ir::Nanos),

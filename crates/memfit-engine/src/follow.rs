@@ -23,7 +23,11 @@ impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
     /// recorded step began. There is no other way to follow one, so nothing runs that the judge has not passed.
     pub fn follow(&mut self, plan: StepPlan) {
-        self.guide = Some(Guide::new(plan));
+        let mut guide = Guide::new(plan);
+        if self.parks() {
+            self.take_homes(&mut guide);
+        }
+        self.guide = Some(guide);
     }
 
     /// Whether the engine follows a plan still.
@@ -166,7 +170,7 @@ impl<H: Host> Engine<'_, H> {
         true
     }
 
-    fn named(&self, tensor: u32) -> Named {
+    pub(crate) fn named(&self, tensor: u32) -> Named {
         Named { tensor: tensor.into(), serial: self.state.tensor(tensor).serial }
     }
 
@@ -181,7 +185,7 @@ impl<H: Host> Engine<'_, H> {
             let goes_on = match step {
                 Step::Compute(compute) => {
                     for value in std::mem::take(&mut guide.leaving) {
-                        self.follow_leave(guide, value);
+                        self.follow_leave(guide, value)?;
                     }
                     guide.hold_written(&compute);
                     if Some(compute.op.index()) == until {
@@ -199,7 +203,7 @@ impl<H: Host> Engine<'_, H> {
                     repeated
                 }
                 Step::Free(buffer) => {
-                    self.follow_free(guide, buffer);
+                    self.follow_free(guide, buffer)?;
                     true
                 }
                 _ => self.follow_copy(guide, step)?,
@@ -213,27 +217,28 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// A buffer's stay ends: what it holds goes, or an encoded copy.
-    fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) {
+    fn follow_free(&mut self, guide: &mut Guide, buffer: BufferId) -> Result<(), Fault> {
         match guide.plan.program().buffers[buffer.index()].content {
             Content::Value(value) if guide.holder[value.index()].is(buffer) => {
                 guide.holder[value.index()] = Maybe::NONE;
-                self.follow_leave(guide, value);
+                self.follow_leave(guide, value)?;
             }
             Content::Encoded(..) => {
                 guide.encoded[buffer.index()].get().into_iter().for_each(|row| self.discard(row));
             }
             Content::Value(_) | Content::Workspace => {}
         }
+        Ok(())
     }
 
     /// `value` goes, now or as soon as that can be, unless the plan has it once more by then.
-    fn follow_leave(&mut self, guide: &mut Guide, value: ValueId) {
+    fn follow_leave(&mut self, guide: &mut Guide, value: ValueId) -> Result<(), Fault> {
         // Where there are copies, those in hand may still be read from.
         let moves = !guide.copies.is_empty() || !guide.encoded.is_empty();
-        if guide.holder[value.index()].is_none() && !self.leave(guide.tensors[value.index()], moves) && !moves
-        {
+        if guide.holder[value.index()].is_none() && !self.leave(guide.likely(value), moves)? && !moves {
             guide.leaving.push(value);
         }
+        Ok(())
     }
 
     /// A step that has to do with copies. False: it can't be done. What may not go is not stored: it stays.
@@ -317,9 +322,12 @@ impl<H: Host> Engine<'_, H> {
         place: Option<Bytes>,
     ) -> Result<bool, Fault> {
         guide.hold(value, buffer);
-        let named = guide.tensors[value.index()];
+        let named = guide.likely(value);
         if self.storage_named(named).is_some() {
             return Ok(true);
+        }
+        if let Some(done) = self.load_home(guide, value, place)? {
+            return Ok(done);
         }
         if let Some(row) = row.get()
             && self.load(row, place)?
@@ -353,7 +361,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// The tensor of this number and serial number, if it's in the tables.
-    fn tensor_named(&self, Named { tensor, serial }: Named) -> Option<(u32, &Tensor)> {
+    pub(crate) fn tensor_named(&self, Named { tensor, serial }: Named) -> Option<(u32, &Tensor)> {
         let tensor = tensor.get()?;
         let this = self.state.tensors.get(tensor as usize)?;
         (this.alive && this.serial == serial).then_some((tensor, this))
@@ -380,18 +388,23 @@ impl<H: Host> Engine<'_, H> {
 
     /// Evicts the storage whose root is `tensor`, if it can go; for good, if it can't be computed again. False if it can't
     /// go yet.
-    fn leave(&mut self, named: Named, moves: bool) -> bool {
-        let Some(storage) = self.storage_named(named) else { return true };
+    fn leave(&mut self, named: Named, moves: bool) -> Result<bool, Fault> {
+        let Some(storage) = self.storage_named(named) else { return Ok(true) };
         if !self.state.storage(storage).in_pool {
-            return self.forgo(storage, moves);
+            let goes_home = moves && self.parks() && self.may_park(storage);
+            if goes_home && self.stores.has(storage) && self.park(storage, None)? {
+                return Ok(true);
+            }
+            return Ok(self.forgo(storage, moves));
         }
         if self.host.is_shared(StorageId(storage)) {
             // Somebody may have written to it since: what is computed again, and a copy, would not have that.
             self.keep(storage);
+            self.fix(storage);
         } else {
             self.evict(storage);
         }
-        true
+        Ok(true)
     }
 
     /// Runs `record` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where what it makes is there:
@@ -408,7 +421,7 @@ impl<H: Host> Engine<'_, H> {
         // A view whose bytes are back is made again with its op, and so is what can be evicted.
         let there = |&read: &u32| {
             let storage = self.state.storage(self.state.storage_of(read));
-            self.state.tensor(read).defined || storage.resident || storage.evictable
+            self.is_had(read) || storage.resident || storage.evictable
         };
         if !known || !repeatable || !this.reads.iter().all(there) {
             return Ok(false);

@@ -42,10 +42,10 @@ impl<H: Host> Engine<'_, H> {
         let mut served = 0;
         for child in self.state.children(storage) {
             let in_place = self.is_in_place(child);
-            let child = self.state.storage(child);
-            if !child.resident {
+            if !self.is_safe(child) {
                 return false;
             }
+            let child = self.state.storage(child);
             served += if child.evictable && !in_place { child.size } else { 0 };
         }
         served <= this.size
@@ -127,7 +127,7 @@ impl<H: Host> Engine<'_, H> {
             children.iter().for_each(|&child| self.finish(child));
         }
         let this = self.state.storage(storage);
-        if this.locks > 0 || children.iter().any(|&child| !self.state.storage(child).resident) {
+        if this.locks > 0 || !children.iter().all(|&child| self.is_safe(child)) {
             return false;
         }
         for child in children {
@@ -136,6 +136,7 @@ impl<H: Host> Engine<'_, H> {
         if self.state.storage(storage).resident {
             self.evict(storage);
         }
+        self.give_up_copies(storage);
         true
     }
 
@@ -194,7 +195,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// Whether all that `record` makes is there, as far as it's still in the tables.
     fn has_made(&self, record: u32) -> bool {
-        self.state.record(record).made().all(|made| self.state.tensor(made).defined)
+        self.state.record(record).made().all(|made| self.is_had(made))
     }
 
     /// Forgets `tensor`, and whatever else only it was kept for, if nobody can need it.
@@ -239,7 +240,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// A storage without tensors leaves the tables.
     fn remove_storage(&mut self, storage: u32) {
-        self.discard_all_of(storage);
+        self.give_up_copies(storage);
         self.pins.remove(&storage);
         self.waiting.retain(|&other| other != storage);
         self.state.storages[storage as usize].alive = false;
@@ -291,7 +292,7 @@ impl<H: Host> Engine<'_, H> {
     fn detach_if_fixed(&mut self, record: u32) -> bool {
         let stays = |made: u32| {
             let this = self.state.tensor(made);
-            this.defined && !self.state.storage(this.storage).evictable
+            self.is_had(made) && !self.state.storage(this.storage).evictable
         };
         let fixed = self.state.record(record).made().all(stays);
         if fixed {
@@ -357,24 +358,23 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back.
     pub fn expose(&mut self, tensor: TensorId) -> Result<(), Fault> {
         self.restore(tensor)?;
+        self.stay(tensor);
+        self.ground(tensor)
+    }
+
+    /// An op is about to overwrite `tensor` for good: as [`Engine::expose`], but nobody outside has its address.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back.
+    pub fn ground(&mut self, tensor: TensorId) -> Result<(), Fault> {
+        self.restore(tensor)?;
         let storage = self.state.storage_of(tensor.0);
         self.discard_all_of(storage);
         self.keep(storage);
         let lost = self.keep_made_from(storage, None);
         self.forget_producers();
         lost
-    }
-
-    /// Brings `tensor` back, and never evicts it again.
-    ///
-    /// # Errors
-    ///
-    /// Any [`Fault`] while bringing back.
-    pub fn keep_resident(&mut self, tensor: TensorId) -> Result<(), Fault> {
-        self.restore(tensor)?;
-        self.keep(self.state.storage_of(tensor.0));
-        self.forget_producers();
-        Ok(())
     }
 
     /// The content of `tensor` has changed behind the engine's back: it stays from now on, and so does what was computed
@@ -388,12 +388,13 @@ impl<H: Host> Engine<'_, H> {
         let storage = self.state.storage_of(tensor.0);
         self.discard_all_of(storage);
         self.keep(storage);
+        self.fix(storage);
         let (mut work, mut seen) = (vec![storage], FxHashSet::from_iter([storage]));
         while let Some(spoilt) = work.pop() {
             let children: Vec<u32> = self.state.children(spoilt).collect();
             for child in children {
                 self.finish(child);
-                if self.state.storage(child).resident {
+                if self.is_safe(child) {
                     self.keep(child);
                 } else if seen.insert(child) {
                     work.push(child);
@@ -421,7 +422,7 @@ impl<H: Host> Engine<'_, H> {
                 if this.evictable && this.held > 0 {
                     return true;
                 }
-                if !this.resident && seen.insert(child) {
+                if !self.is_safe(child) && seen.insert(child) {
                     work.push(child);
                 }
             }
@@ -439,8 +440,7 @@ impl<H: Host> Engine<'_, H> {
             children.extend(self.state.children(lost));
             for child in children.drain(..) {
                 self.finish(child);
-                let this = self.state.storage(child);
-                if this.resident {
+                if self.is_safe(child) {
                     self.keep(child);
                     kept.push(child);
                 } else if !by.is_some_and(|by| self.made_by(child, by)) {

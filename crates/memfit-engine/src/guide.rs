@@ -1,6 +1,6 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{BufferId, Compute, Content, OpId, ValueId};
+use memfit_ir::{BufferId, Compute, Content, Digest, OpId, ValueId};
 
 use crate::maybe::Maybe;
 use crate::plan::{StepPlan, repetitions};
@@ -10,6 +10,13 @@ use crate::plan::{StepPlan, repetitions};
 pub(crate) struct Named {
     pub(crate) tensor: Maybe<u32>,
     pub(crate) serial: u64,
+}
+
+/// What the sources of a graph that outlive its step have become by its end.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) graph: Digest,
+    pub(crate) sources: Vec<Named>,
 }
 
 /// A plan that is being followed.
@@ -28,6 +35,8 @@ pub(crate) struct Guide {
     /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
     pub(crate) copies: Vec<Maybe<u32>>,
     pub(crate) encoded: Vec<Maybe<u32>>,
+    /// For each source that outlives steps the tensor that it was when the last step ended, if that is known.
+    pub(crate) hints: Vec<Named>,
     /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
     last_repeats: Vec<usize>,
     /// For each tensor its value.
@@ -59,6 +68,7 @@ impl Guide {
             holder,
             leaving: Vec::new(),
             copies: vec![Maybe::NONE; copies],
+            hints: Vec::new(),
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
             last_repeats,
             values: Vec::new(),
@@ -115,6 +125,15 @@ impl Guide {
         value.is_some_and(|value| {
             self.tensors[value.index()] == named && self.last_repeats[value.index()] > self.step
         })
+    }
+
+    /// The tensor that `value` is, or that it will turn out to be.
+    pub(crate) fn likely(&self, value: ValueId) -> Named {
+        let named = self.tensors[value.index()];
+        match self.hints.get(value.index()) {
+            Some(&hint) if named.tensor.is_none() => hint,
+            _ => named,
+        }
     }
 
     /// Whether all calls of the plan have come.

@@ -1,10 +1,12 @@
 //! The log: what the engine did, as a graph and a program over it that the judge can read.
 
+mod copies;
+
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Buffer, BufferId, Bytes, Content, CopyId, Effect, Form, Graph, GraphBuilder, GraphError, Layout, Nanos,
-    OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, CopyId, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId,
+    OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Tier, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -29,6 +31,9 @@ pub struct Recorded {
     pub trace: Trace,
     /// Ns in which ops waited for copies, and for codecs.
     pub stall_ns: u64,
+    /// Whether the step ended with storages in other places than it began with: then the program is none to run the step by once
+    /// more, and no judge would pass it.
+    pub moved_home: bool,
 }
 
 impl Recorded {
@@ -87,6 +92,8 @@ pub(crate) struct Log {
     kinds: BTreeMap<String, usize>,
     /// Ns of waiting before it began.
     pub(crate) stalled: u64,
+    /// See [`Recorded::moved_home`].
+    moved_home: bool,
 }
 
 /// What a copy is called in the log.
@@ -105,8 +112,11 @@ struct Row {
     density: Option<f32>,
     /// The buffer it is in now.
     holder: Maybe<BufferId>,
-    /// The version that was written over it.
+    /// The version that was written over it, and the first of its storage.
     next_version: Maybe<ValueId>,
+    first: ValueId,
+    /// Where its storage began the step, if not in device memory.
+    home: Option<Tier>,
 }
 
 /// An op. What it makes are values that follow each other.
@@ -156,9 +166,9 @@ impl Log {
     }
 
     fn value(&mut self, size: u64, role: Role) -> ValueId {
-        let (holder, next_version) = (Maybe::NONE, Maybe::NONE);
-        self.values.push(Row { size, role, density: None, holder, next_version });
-        ValueId::at(self.values.len() - 1)
+        let (holder, next_version, first) = (Maybe::NONE, Maybe::NONE, ValueId::at(self.values.len()));
+        self.values.push(Row { size, role, density: None, holder, next_version, first, home: None });
+        first
     }
 
     fn buffer(&mut self, content: Content, size: Bytes, offset: Bytes, over: Option<BufferId>) -> BufferId {
@@ -293,6 +303,7 @@ impl Log {
                     let input = state.tensor(root).value.get();
                     let value = self.value(size, Role::Activation);
                     if let Some(input) = input {
+                        self.values[value.index()].first = self.values[input.index()].first;
                         self.values[input.index()].next_version = value.into();
                         self.overs.push((input, value));
                     }
@@ -338,100 +349,36 @@ impl Log {
         }
     }
 
-    /// `form` of `storage` is being made, of `size` bytes, in device memory at `block` if it is there. What the copy is called
-    /// here, and the transfer if it is one.
-    pub(crate) fn store(
-        &mut self,
-        state: &State,
-        storage: u32,
-        form: Form,
-        size: Bytes,
-        block: Option<Block>,
-    ) -> (Option<Copied>, Option<StepId>) {
-        let root = state.tensor(state.storage(storage).root);
-        let (Some(value), Some(from)) = (root.value.get(), root.buffer.get()) else { return (None, None) };
-        match form {
-            Form::Tier(tier) => {
-                let to = self.program.copy(Content::Value(value), size, tier);
-                (Some(Copied::Away(to)), Some(self.push(Step::Offload { from, to })))
-            }
-            Form::Encoded(codec) | Form::EncodedOn(_, codec) => {
-                let offset = block.map_or(Bytes::ZERO, |block| block.offset);
-                let to = self.buffer(Content::Encoded(value, codec), size, offset, None);
-                self.push(Step::Encode { from, to });
-                (Some(Copied::Here(to)), None)
-            }
-        }
-    }
-
-    /// The encoded copy `from` of `storage` moves: as [`Log::store`].
-    pub(crate) fn forward(
-        &mut self,
-        state: &State,
-        (storage, from): (u32, Option<Copied>),
-        form: Form,
-        size: Bytes,
-        block: Option<Block>,
-    ) -> (Option<Copied>, Option<StepId>) {
-        let Some(value) = state.tensor(state.storage(storage).root).value.get() else { return (None, None) };
-        match (form, from) {
-            (Form::EncodedOn(tier, codec), Some(Copied::Here(from))) => {
-                let to = self.program.copy(Content::Encoded(value, codec), size, tier);
-                (Some(Copied::Away(to)), Some(self.push(Step::Offload { from, to })))
-            }
-            (Form::Encoded(codec), Some(Copied::Away(from))) => {
-                let offset = block.map_or(Bytes::ZERO, |block| block.offset);
-                let to = self.buffer(Content::Encoded(value, codec), size, offset, None);
-                (Some(Copied::Here(to)), Some(self.push(Step::Fetch { from, to })))
-            }
-            _ => (None, None),
-        }
-    }
-
-    /// `storage` is being filled from its copy `from`. The transfer, if it is one.
-    pub(crate) fn load(&mut self, state: &mut State, storage: u32, from: Option<Copied>) -> Option<StepId> {
-        let this = state.storage(storage);
-        let (root, size, offset) = (this.root, Bytes(this.size), Bytes(this.offset));
-        let value = state.tensor(root).value.get()?;
-        let to = self.buffer(Content::Value(value), size, offset, None);
-        state.tensors[root as usize].buffer = to.into();
-        self.values[value.index()].holder = to.into();
-        match from? {
-            Copied::Away(from) => Some(self.push(Step::Fetch { from, to })),
-            Copied::Here(from) => {
-                self.push(Step::Decode { from, to });
-                None
-            }
-        }
-    }
-
-    /// A transfer has been waited for.
-    pub(crate) fn wait(&mut self, transfer: StepId) {
-        self.push(Step::Await(transfer));
-    }
-
-    /// A copy is gone.
-    pub(crate) fn discard(&mut self, copy: Copied) {
-        self.push(match copy {
-            Copied::Here(buffer) => Step::Free(buffer),
-            Copied::Away(copy) => Step::Discard(copy),
-        });
-    }
-
     fn push(&mut self, step: Step) -> StepId {
         self.program.steps.push(step);
         StepId::at(self.program.steps.len() - 1)
     }
 
     /// The record, with the values `results` demanded; placed if there are addresses.
-    pub(crate) fn end(mut self, results: Vec<ValueId>, addressed: bool) -> Result<Recorded, GraphError> {
+    /// `copies`: what there are copies of in other tiers.
+    pub(crate) fn end(
+        mut self,
+        results: Vec<ValueId>,
+        copies: &[(ValueId, Tier)],
+        addressed: bool,
+    ) -> Result<Recorded, GraphError> {
+        let is_away = |value: &ValueId| {
+            let this = &self.values[value.index()];
+            match self.values[this.first.index()].home {
+                Some(tier) => !copies.contains(&(*value, tier)),
+                None => this.holder.is_none(),
+            }
+        };
+        let mut moved_home = self.moved_home || results.iter().any(is_away);
         let graph = self.graph(&results)?;
+        // One that the program has given up had a home, and is no more than an input.
+        moved_home |= self.values.iter().any(|row| row.home.is_some() && !row.role.is_persistent());
         let layout = addressed.then_some(Layout { places: self.places });
         self.trace.held = results.iter().map(|value| value.0).collect();
         if layout.is_none() {
             self.trace.at.clear();
         }
-        Ok(Recorded { graph, program: self.program, layout, trace: self.trace, stall_ns: 0 })
+        Ok(Recorded { graph, program: self.program, layout, trace: self.trace, stall_ns: 0, moved_home })
     }
 
     /// The graph, with `results` demanded.
@@ -442,7 +389,8 @@ impl Log {
             while let Some(next) = self.values[last].next_version.get() {
                 last = next.index();
             }
-            if self.values[value].role.is_persistent() && self.values[last].holder.is_none() {
+            let away = self.values[value].home.is_some() && results.contains(&ValueId::at(last));
+            if self.values[value].role.is_persistent() && self.values[last].holder.is_none() && !away {
                 self.values[value].role = Role::Input;
             }
         }

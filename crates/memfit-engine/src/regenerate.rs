@@ -75,8 +75,15 @@ impl<H: Host> Engine<'_, H> {
                     continue;
                 }
                 let (producer, storage) = (this.record.get(), this.storage);
-                if self.stores.has(storage) && self.bring_back(missing)? {
-                    continue;
+                let back = if self.stores.has(storage) { self.bring_back(missing) } else { Ok(false) };
+                match back {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(Fault::NoRoom(_)) if self.make_yield(&mut stack) => continue,
+                    Err(fault) => {
+                        self.unwind(stack);
+                        return Err(fault);
+                    }
                 }
                 if let Some(producer) = producer {
                     let next = self.frame(producer, Some(missing));

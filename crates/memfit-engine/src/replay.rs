@@ -4,7 +4,9 @@
 //! under a budget and reports what that costs. Source of the rules: Kirisame et al., "Dynamic Tensor Rematerialization"
 //! (ICLR 2021), and its simulator.
 
-use memfit_ir::{Bytes, Nanos};
+use std::collections::BTreeMap;
+
+use memfit_ir::{Bytes, Nanos, Tier};
 
 use crate::call::{Call, TensorId};
 use crate::engine::{Engine, Settings, Stats, Storing};
@@ -130,11 +132,15 @@ pub fn followed(
 ) -> Result<Option<(Recorded, Stats)>, Fault> {
     let settings = Settings { log: true, ..settings };
     let mut engine = Engine::new(VirtualHost::of(&settings), settings)?;
+    let homes = homes(&plan);
     engine.follow(plan);
-    let ended = drive(&mut engine, trace).and_then(|()| engine.end_step());
+    let ended = drive_from(&mut engine, trace, &homes).and_then(|()| engine.end_step());
     let guided = engine.has_followed();
     match ended {
-        Ok(recorded) => Ok(guided.then(|| (recorded, engine.stats()))),
+        Ok(recorded) => {
+            let followed = guided && !recorded.moved_home;
+            Ok(followed.then(|| (recorded, engine.stats())))
+        }
         Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance | Fault::Lost(_)) => Ok(None),
         Err(fault) => Err(fault),
     }
@@ -172,7 +178,7 @@ pub(crate) fn attempt(
     evictor: Box<dyn Evictor + '_>,
 ) -> (Result<Recorded, Fault>, Stats) {
     // The host has no memory for copies.
-    let settings = Settings { log: true, storing: Storing::Never, ..settings };
+    let settings = Settings { log: true, storing: Storing::Never, parking: false, ..settings };
     match Engine::with_evictor(VirtualHost::default(), settings, evictor) {
         Ok(mut engine) => {
             let driven = drive(&mut engine, trace);
@@ -189,6 +195,23 @@ pub(crate) fn attempt(
 ///
 /// Any [`Fault`].
 pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), Fault> {
+    drive_from(engine, trace, &BTreeMap::new())
+}
+
+/// By number of a tensor: where `plan` has it when the step begins, if not in device memory.
+fn homes(plan: &StepPlan) -> BTreeMap<u32, Tier> {
+    let program = plan.program();
+    let copies = program.parked.iter().map(|copy| program.copies[copy.index()]);
+    let home = |copy: memfit_ir::HostCopy| Some((copy.content.value()?.0, copy.tier));
+    copies.filter_map(home).collect()
+}
+
+/// As [`drive`]; what is in `homes` begins in another tier.
+fn drive_from<H: Host>(
+    engine: &mut Engine<'_, H>,
+    trace: &Trace,
+    homes: &BTreeMap<u32, Tier>,
+) -> Result<(), Fault> {
     let mut tensors: Vec<TensorId> = Vec::new();
     let mut reads_now: Vec<TensorId> = Vec::new();
     let of = |tensors: &[TensorId], number: u32| {
@@ -197,6 +220,11 @@ pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), F
     for event in &trace.events {
         match event {
             Event::Put { size, role } => {
+                let home = u32::try_from(tensors.len()).ok().and_then(|number| homes.get(&number));
+                if let Some(&tier) = home {
+                    tensors.push(engine.put_parked(*size, *role, tier)?);
+                    continue;
+                }
                 tensors.push(engine.put_at(*size, *role, trace.at.get(tensors.len()).copied())?);
             }
             Event::Call { kind, reads, outputs, time, workspace, effect } => {
@@ -216,7 +244,11 @@ pub fn drive<H: Host>(engine: &mut Engine<'_, H>, trace: &Trace) -> Result<(), F
         }
     }
     for &tensor in &trace.held {
-        engine.pin(of(&tensors, tensor)?)?;
+        let held = of(&tensors, tensor)?;
+        // What is at home elsewhere ends the step there.
+        if !engine.is_parked(held) {
+            engine.pin(held)?;
+        }
     }
     Ok(())
 }

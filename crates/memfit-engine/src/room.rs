@@ -11,6 +11,7 @@ impl<H: Host> Engine<'_, H> {
     /// Before anything runs: each op that will have to run must fit beside what can't go.
     pub(crate) fn check_working_sets(&mut self, record: u32) -> Result<(), Fault> {
         let fixed = self.stats.used.saturating_sub(Bytes(self.state.pool_bytes));
+        let fixed = fixed.saturating_sub(self.parkable());
         let (mut work, mut seen) = (vec![record], std::collections::BTreeSet::from([record]));
         let mut storages: Vec<u32> = Vec::new();
         while let Some(record) = work.pop() {
@@ -18,7 +19,7 @@ impl<H: Host> Engine<'_, H> {
             for &read in &self.state.record(record).reads {
                 let this = self.state.tensor(read);
                 storages.push(this.storage);
-                if let Some(record) = this.record.get().filter(|_| !this.defined)
+                if let Some(record) = this.record.get().filter(|_| !self.is_had(read))
                     && seen.insert(record)
                 {
                     work.push(record);
@@ -28,7 +29,7 @@ impl<H: Host> Engine<'_, H> {
             storages.dedup();
             let moving = |storage: &&u32| {
                 let this = self.state.storage(**storage);
-                this.in_pool || !this.resident
+                this.in_pool || !this.resident || (self.parks() && self.may_park(**storage))
             };
             let inputs: Bytes =
                 storages.iter().filter(moving).map(|&storage| Bytes(self.state.storage(storage).size)).sum();

@@ -214,12 +214,13 @@ impl<H: Host> Engine<'_, H> {
                 }
                 if self.host.is_shared(StorageId(victim)) {
                     self.keep(victim);
+                    self.fix(victim);
                 } else {
                     self.put_away(victim)?;
                 }
             }
             self.scratch.victims = victims;
-            if none {
+            if none && !self.park_for_room()? {
                 let op = kind.map_or(what, |kind| &self.kinds[kind as usize]).to_owned();
                 let enough = self.stats.used + Bytes(size);
                 return Err(self.no_room(op, enough, need));
@@ -368,6 +369,10 @@ impl<H: Host> Engine<'_, H> {
         self.undefine(storage);
         self.passed_away(storage);
         self.evictor.evicted(&self.state, storage);
+        if self.parks() && !self.state.storage(storage).evictable {
+            // Nobody asks for an older version of what can't be computed again.
+            self.give_up_copies(storage);
+        }
     }
 
     fn undefine(&mut self, storage: u32) {

@@ -48,6 +48,8 @@ pub struct Settings {
     pub tiers: [Option<Store>; Tier::ALL.len()],
     /// Whether what goes for room, without a plan, may be stored there as well.
     pub storing: Storing,
+    /// Whether what nothing can compute again may be stored there too, where nothing else makes room.
+    pub parking: bool,
     /// Codecs that plans may use, with the plain bytes per second that they encode and decode. With one, the host is asked how
     /// dense what ops make is, while a step is recorded.
     pub codecs: Vec<(Codec, f64, f64)>,
@@ -73,6 +75,7 @@ impl Settings {
             log: false,
             tiers: [None; Tier::ALL.len()],
             storing: Storing::Never,
+            parking: false,
             codecs: Vec::new(),
             allowance: Allowance::default(),
         }

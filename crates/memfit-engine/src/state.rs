@@ -55,6 +55,10 @@ pub(crate) struct Storage {
     pub(crate) in_pool: bool,
     /// Whether there is a copy of it elsewhere.
     pub(crate) is_stored: bool,
+    /// Whether it can't be computed again, and its bytes are in copies alone.
+    pub(crate) parked: bool,
+    /// Whether its bytes stay where they are: somebody outside may have their address.
+    pub(crate) fixed: bool,
     pub(crate) alive: bool,
     /// Whether it's in the list of what the program has given up, and the bytes that are counted there.
     pub(crate) listed: bool,

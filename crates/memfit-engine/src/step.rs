@@ -1,5 +1,8 @@
 //! Steps: where a log begins and ends, and where the past is forgotten.
 
+use memfit_ir::{Form, Tier, ValueId};
+
+use crate::call::TensorId;
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
@@ -54,8 +57,22 @@ impl<H: Host> Engine<'_, H> {
         for tensor in 0..self.state.tensors.len() {
             if self.state.tensors[tensor].alive {
                 let tensor = next_index(tensor);
-                let role = self.state.storage(self.state.storage_of(tensor)).role;
-                log.put(&mut self.state, tensor, role);
+                let storage = self.state.storage_of(tensor);
+                let role = self.state.storage(storage).role;
+                if !self.state.storage(storage).parked {
+                    log.put(&mut self.state, tensor, role);
+                    continue;
+                }
+                let rows = self.stores.of(storage);
+                let home = rows.iter().find_map(|at| match self.stores.row(*at)?.form {
+                    Form::Tier(tier) => Some((*at, tier)),
+                    _ => None,
+                });
+                let Some((at, tier)) = home else { continue };
+                let copy = log.put_parked(&mut self.state, tensor, role, tier);
+                if let Some(row) = self.stores.rows.get_mut(&at) {
+                    row.logged = Some(copy);
+                }
             }
         }
         self.log = Some(log);
@@ -71,23 +88,55 @@ impl<H: Host> Engine<'_, H> {
         let held = self.restore_held()?;
         self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
+        let copies: Vec<(ValueId, Tier)> = held.iter().filter_map(|&tensor| self.home_of(tensor)).collect();
         let results = held.iter().filter_map(|&tensor| self.state.tensor(tensor).value.get());
         let stall_ns = self.stats.stall_ns.saturating_sub(log.stalled);
-        let recorded = log.end(results.collect(), self.allocator.addresses().is_some());
+        let recorded = log.end(results.collect(), &copies, self.allocator.addresses().is_some());
         let recorded = recorded.map_err(|error| Fault::BadCall(error.to_string()))?;
         Ok(Recorded { stall_ns, ..recorded })
     }
 
-    /// Brings back and locks what is held, then unlocks it.
+    /// The value that `tensor` is, and where there is a copy of it that the log knows.
+    fn home_of(&self, tensor: u32) -> Option<(ValueId, Tier)> {
+        let value = self.state.tensor(tensor).value.get()?;
+        let rows = self.stores.of(self.state.storage_of(tensor));
+        let mut rows = rows.iter().filter_map(|&at| self.stores.row(at)).filter(|row| row.logged.is_some());
+        rows.find_map(|row| match row.form {
+            Form::Tier(tier) => Some((value, tier)),
+            _ => None,
+        })
+    }
+
+    /// Brings back what is held and not parked. Where there is not room for all of that together, what is back is to be computed
+    /// no more, and may be parked.
     pub(crate) fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
         let all = 0..self.state.tensors.len();
         let held: Vec<u32> = all
             .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
             .map(next_index)
             .collect();
+        match self.restore_together(&held) {
+            Err(Fault::NoRoom(_)) if self.parks() => {}
+            outcome => return outcome.map(|()| held),
+        }
+        for &tensor in &held {
+            if !self.is_parked(TensorId(tensor)) {
+                self.define(tensor)?;
+                self.keep(self.state.storage_of(tensor));
+            }
+        }
+        self.forget_producers();
+        Ok(held)
+    }
+
+    /// Brings back and locks what is held and not parked, then unlocks it.
+    fn restore_together(&mut self, held: &[u32]) -> Result<(), Fault> {
         let mut locked = Vec::new();
         let mut outcome = Ok(());
-        for &tensor in &held {
+        for &tensor in held {
+            if self.is_parked(TensorId(tensor)) {
+                continue;
+            }
             outcome = self.define(tensor);
             if outcome.is_err() {
                 break;
@@ -99,6 +148,6 @@ impl<H: Host> Engine<'_, H> {
         for storage in locked {
             self.unlock(storage);
         }
-        outcome.map(|()| held)
+        outcome
     }
 }

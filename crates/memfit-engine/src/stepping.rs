@@ -232,6 +232,7 @@ impl Stepper {
         let ended =
             if self.recording { engine.end_step().map(Some) } else { engine.restore_held().map(|_| None) };
         let guided = engine.has_followed();
+        engine.carry(ended.as_ref().ok().and_then(Option::as_ref));
         engine.diverge();
         let recorded = ended?;
         let recompute_ns = engine.stats().recompute_ns - self.recomputed;
@@ -311,7 +312,8 @@ impl Stepper {
         self.plan(recorded, &settings)?;
         let as_it_ran = recorded.cost_ns();
         let known = self.know(sequence);
-        if known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0) {
+        let dearer = known.predicted_ns().is_none_or(|ns| ns > as_it_ran && plans == 0);
+        if dearer && !recorded.moved_home {
             let plan = self.planner.adopt(recorded, &settings)?;
             self.tried.push(Tried { name: AS_IT_RAN.to_owned(), recompute_ns: Some(as_it_ran) });
             self.know(sequence).take(plan, as_it_ran);

@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Block, Host, HostError, Source};
 use crate::ids::StorageId;
+use crate::maybe::Maybe;
 
 impl<H: Host> Engine<'_, H> {
     /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
@@ -28,7 +29,8 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
-        if !this.evictable || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
+        let goes = this.evictable || (matches!(form, Form::Tier(_)) && self.parks() && !this.fixed);
+        if !goes || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
             return Ok(None);
         }
         let block = self.block(storage);
@@ -77,8 +79,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let mut block = None;
         if let Some(tier) = form.tier() {
-            let capacity = self.settings.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
-            if self.stores.used[tier.index()] + size > capacity {
+            if !self.has_room(tier, size, storage) {
                 return Ok(None);
             }
         } else {
@@ -149,7 +150,10 @@ impl<H: Host> Engine<'_, H> {
             return Ok(loaded);
         }
         let size = self.state.storage(storage).size;
-        let offset = self.room_near(place, size)?;
+        self.stores.wanted = at.into();
+        let room = self.room_near(place, size);
+        self.stores.wanted = Maybe::NONE;
+        let offset = room?;
         let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size: Bytes(size) };
         self.host.allocate(block);
         let before = self.host.clock();
@@ -213,11 +217,12 @@ impl<H: Host> Engine<'_, H> {
             if is_there {
                 let root = self.state.storage(row.storage).root;
                 self.state.tensors[root as usize].defined = true;
+                self.state.storages[row.storage as usize].parked = false;
                 self.evictor.computed(&self.state, row.storage);
             }
             self.unlock(row.storage);
             if !is_there {
-                // What did not come back is computed again.
+                // What did not come back is computed again, or stays parked.
                 self.evict(row.storage);
             }
         }
@@ -227,10 +232,18 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
-    /// The copy `at` is not needed any more.
+    /// The copy `at` is not needed any more, unless it's all that there is of a parked storage.
     pub(crate) fn discard(&mut self, at: u32) {
         // An error would say that the copy is no good, which is all the same now.
         let _ = self.wait(at);
+        let is_last =
+            |row: Row| self.state.storage(row.storage).parked && self.stores.of(row.storage).len() == 1;
+        if !self.stores.row(at).is_some_and(is_last) {
+            self.forget_copy(at);
+        }
+    }
+
+    fn forget_copy(&mut self, at: u32) {
         let Some(row) = self.stores.take(at) else { return };
         self.host.discard(row.name);
         self.state.storages[row.storage as usize].is_stored = self.stores.has(row.storage);
@@ -250,17 +263,23 @@ impl<H: Host> Engine<'_, H> {
     /// now; a view is not, before its op has run again.
     pub(crate) fn bring_back(&mut self, tensor: u32) -> Result<bool, Fault> {
         let storage = self.state.storage_of(tensor);
+        let parked = self.state.storage(storage).parked;
         let Some(at) = self.stores.of(storage).into_iter().min_by_key(|&at| self.is_far(at)) else {
             return Ok(false);
         };
         if !self.load(at, None)? {
             self.discard(at);
-            return Ok(false);
+            // Nothing else would give the same bytes.
+            return if parked { Err(self.gone(tensor)) } else { Ok(false) };
         }
         for at in self.stores.of(storage) {
             self.wait(at)?;
         }
-        if self.guide.is_none() {
+        if parked && self.state.storage(storage).parked {
+            return Err(self.gone(tensor));
+        }
+        // The copy of what can't be computed again serves when it is parked once more.
+        if self.guide.is_none() && !parked {
             self.discard_all_of(storage);
         }
         Ok(self.state.tensor(tensor).defined)
@@ -290,19 +309,35 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// All copies go of what is there without them.
+    /// The copies of `storage` go: nobody asks for its bytes again.
+    pub(crate) fn give_up_copies(&mut self, storage: u32) {
+        self.state.storages[storage as usize].parked = false;
+        self.discard_all_of(storage);
+    }
+
+    /// All copies go of what is there without them, and can be computed again.
     pub(crate) fn discard_spare(&mut self) {
-        let there = |row: &Row| self.state.storage(row.storage).resident;
+        let there = |row: &Row| {
+            let this = self.state.storage(row.storage);
+            this.resident && (this.evictable || !self.parks())
+        };
         let spare = self.stores.rows.iter().filter(|(_, row)| there(row)).map(|(&at, _)| at);
         for at in spare.collect::<Vec<u32>>() {
             self.discard(at);
         }
     }
 
-    /// All copies go.
+    /// All copies go, but for those of what can't be computed again where that is parked.
     pub(crate) fn discard_all(&mut self) {
-        while let Some((&at, _)) = self.stores.rows.first_key_value() {
-            self.discard(at);
+        let parks = self.parks();
+        for at in self.stores.rows.keys().copied().collect::<Vec<u32>>() {
+            // An error would say that there is no copy.
+            let _ = self.wait(at);
+            let Some(row) = self.stores.row(at) else { continue };
+            let stays = parks && !self.state.storage(row.storage).evictable && row.form.codec().is_none();
+            if !stays {
+                self.discard(at);
+            }
         }
     }
 

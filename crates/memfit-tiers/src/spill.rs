@@ -4,13 +4,16 @@
 //! dropped. The file never grows beyond the budget of the disk.
 
 use std::fs::File;
+use std::hash::Hasher as _;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memfit_engine::HostError;
 use memfit_engine::alloc::{self, Allocator};
 use memfit_ir::Bytes;
+use rustc_hash::FxHasher;
 
 /// Ranges start at multiples of it: what a disk and the page cache deal with.
 const ALIGN: Bytes = Bytes(4096);
@@ -37,6 +40,8 @@ pub(crate) struct Spill {
 pub(crate) struct Extent {
     offset: u64,
     size: u64,
+    /// Of what was written: a file that was cut and grew again has zeros there.
+    sum: AtomicU64,
     spill: Spill,
 }
 
@@ -68,7 +73,7 @@ impl Spill {
             ))
         };
         let offset = free.allocate(size).ok_or_else(none)?;
-        Ok(Extent { offset, size, spill: self.clone() })
+        Ok(Extent { offset, size, sum: AtomicU64::new(0), spill: self.clone() })
     }
 
     fn failed(&self, what: &str, size: usize, error: &std::io::Error) -> HostError {
@@ -80,6 +85,7 @@ impl Spill {
 impl Extent {
     /// Writes `bytes`, as many as it was taken for.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), HostError> {
+        self.sum.store(sum(bytes), Ordering::Relaxed);
         let written = self.spill.file.write_all_at(bytes, self.offset);
         written.map_err(|error| self.spill.failed("writing", bytes.len(), &error))
     }
@@ -87,8 +93,19 @@ impl Extent {
     /// Reads as many bytes as there is room for.
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<(), HostError> {
         let read = self.spill.file.read_exact_at(bytes, self.offset);
+        let read = read.and_then(|()| match sum(bytes) == self.sum.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(std::io::Error::other("the bytes are not those that were written")),
+        });
         read.map_err(|error| self.spill.failed("reading", bytes.len(), &error))
     }
+}
+
+/// Of so many bytes and their order: no guard against intent.
+fn sum(bytes: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 impl Drop for Extent {
@@ -120,9 +137,13 @@ mod tests {
         drop(one);
         assert!(spill.take(8192).is_ok());
         assert!(spill.file.metadata().unwrap().len() <= 3 * 4096);
-        // Cut under it: the read says so.
+        // Cut under it: the read says so, also when the file has grown again.
+        two.read(&mut [0; 100]).unwrap();
         spill.file.set_len(10).unwrap();
         let error = two.read(&mut [0; 100]).unwrap_err().to_string();
+        spill.file.set_len(1 << 14).unwrap();
+        let grown = two.read(&mut [0; 100]).unwrap_err().to_string();
+        assert!(grown.ends_with("failed: the bytes are not those that were written"), "{grown}");
         assert!(error.starts_with("reading `100` bytes of the spill file in "), "{error}");
         let none = Spill::new(&directory.path().join("none"), Bytes(1)).err().unwrap().to_string();
         assert!(none.contains("none") && none.contains("No such file"), "{none}");

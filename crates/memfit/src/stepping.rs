@@ -205,7 +205,7 @@ impl Planner for StepPlanner {
                 Err(error) => return Err(error),
             }
         }
-        if matches!(self.way, Way::Auto) && recorded.cost_ns() > 0 {
+        if matches!(self.way, Way::Auto) && recorded.cost_ns() > 0 && !recorded.moved_home {
             let found = tried_out(&recorded.program, recorded, settings, least(best.as_ref()))?;
             let found = found.map(|(recorded, ns)| Best { recorded, ns });
             let found = found.filter(|found| best.as_ref().is_none_or(|best: &Best| best.ns > found.ns));

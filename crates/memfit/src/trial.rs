@@ -127,7 +127,7 @@ impl<'a> Trial<'a> {
                 return Ok(found);
             }
             target = Bytes(lowest.0.min(target.0 - target.0 / 50));
-            if target < task.floor().0 {
+            if target < task.least() {
                 break;
             }
         }

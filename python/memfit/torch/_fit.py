@@ -12,6 +12,7 @@ import collections
 import contextlib
 import functools
 import statistics
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -140,7 +141,7 @@ class Fitted:
         self.report.device = str(self._budget.device)
         alone = not is_distributed()
         check = alone if self._check is None else self._check
-        if self._calls >= _PROTECTED or not check:
+        if self._calls >= _PROTECTED or not check or self._is_resting():
             return self._call(args, kwargs)
         if _copy.obstacle(self._budget.device) is None:
             return self._rehearsed(args, kwargs)
@@ -281,6 +282,7 @@ class Fitted:
         rehearsal: bool = False,
     ) -> Any:
         device, report = self._budget.device, self.report
+        self._wake()
         if self._budget._native is None:
             self._take_over(None, [])
         native = self._budget._native
@@ -298,6 +300,9 @@ class Fitted:
         except memfit.BudgetError:
             self.close()  # All that is alive comes back, whatever it takes.
             raise
+        except BaseException:
+            self._rest()
+            raise
         finally:
             peak = self._meter.end()
         self._times.append(time.perf_counter() - started)
@@ -306,10 +311,34 @@ class Fitted:
             report.measured_steps += 1
         report.time_seconds = statistics.median(self._times)
         if plain is not None and state is not None:
-            report.identical = same(plain, state.fingerprint(result))
+            report.identical = same(plain, state.fingerprint(result, self._bring_back))
         self._calls += 1
         report.steps = self._calls
+        self._rest()
         return result
+
+    def _is_resting(self) -> bool:
+        """Whether the budget is kept between two calls."""
+        return self._budget._mode is not None
+
+    def _rest(self) -> None:
+        """Between two calls: the budget goes on where something is parked, for those who read it."""
+        native = self._budget._native
+        if native is not None and native.has_parked():
+            self._budget._activate()
+
+    def _wake(self) -> None:
+        """Ends `_rest`."""
+        if self._is_resting():
+            self._budget._deactivate()
+            self._budget._stop_listening()
+
+    def _bring_back(self, storage: torch.UntypedStorage) -> None:
+        """Whoever reads `storage` now finds its bytes."""
+        native = self._budget._native
+        with torch._C._DisableTorchDispatch():
+            if native is not None and native.is_known(storage):
+                native.restore(storage)
 
     def _within(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
         try:
@@ -464,9 +493,15 @@ class Fitted:
             (folder / name).write_bytes(content)
 
     def close(self) -> None:
-        """Lets go of everything; later calls begin anew."""
+        """Lets go of everything, and brings back what is parked; later calls begin anew."""
+        self._wake()
         self._budget._close()
         self._calls = 0
+
+    def __del__(self) -> None:
+        # Nobody is to find a parameter without its bytes.
+        if getattr(self, "_calls", 0) and self._is_resting() and not sys.is_finalizing():
+            self.close()
 
     def __enter__(self) -> "Fitted":
         return self

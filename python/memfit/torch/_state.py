@@ -72,19 +72,30 @@ class State:
         for put_back in self._generators:
             put_back()
 
-    def fingerprint(self, result: Any) -> Print:
-        """Digests of what was there before as it is now, and of `result`; `None` for what has gone."""
+    def fingerprint(self, result: Any, before: Callable[[torch.UntypedStorage], None] | None = None) -> Print:
+        """Digests of what was there before as it is now, and of `result`; `None` for what has gone.
+
+        `before` is called before the bytes of a storage are read.
+        """
+
+        def digest(storage: torch.UntypedStorage) -> str:
+            if before is not None:
+                before(storage)
+            return _digest(storage)
+
+        def all_of(value: Any) -> list[str]:
+            return [digest(storage) for storage in storages(value)]
 
         def of(references: list[Any], digest: Callable[[Any], Any]) -> list[Any]:
             there = [reference() for reference, _ in references]
             return [None if thing is None else digest(thing) for thing in there]
 
         return {
-            "storages": of(self._storages, _digest),
-            "gradients": of(self._gradients, lambda leaf: _of([leaf.grad])),
-            "optimizers": of(self._optimizers, lambda optimizer: _of(optimizer.state)),
+            "storages": of(self._storages, digest),
+            "gradients": of(self._gradients, lambda leaf: all_of([leaf.grad])),
+            "optimizers": of(self._optimizers, lambda optimizer: all_of(optimizer.state)),
             "generators": [_hash(state) for state in _generators.states()],
-            "result": [_of(result)],
+            "result": [all_of(result)],
         }
 
     def __exit__(self, *raised: Any) -> None:
@@ -127,10 +138,6 @@ class _Content:
 
     def _storage(self) -> torch.UntypedStorage:
         return torch.frombuffer(self._bytes, dtype=torch.uint8).untyped_storage()
-
-
-def _of(value: Any) -> list[str]:
-    return [_digest(storage) for storage in storages(value)]
 
 
 def _digest(storage: torch.UntypedStorage) -> str:

@@ -178,7 +178,7 @@ class Budget:
         if self._native is not None and leaf.grad is not None and type(leaf.grad) is torch.Tensor:
             with torch._C._DisableTorchDispatch():
                 self._native.restore(leaf.grad.untyped_storage())
-                self._native.settle(leaf.grad.untyped_storage())
+                self._native.keep(leaf.grad.untyped_storage())
 
     def _activate(self) -> None:
         global _active
@@ -416,7 +416,7 @@ def _before_read(decision: str, owner: torch.Tensor | torch.UntypedStorage) -> N
         return
     here = budget._thread == threading.get_ident()
     if not here and decision == "restore":
-        decision = "settle"
+        decision = "keep"
     with torch._C._DisableTorchDispatch():
         for storage in _glue.storages_of(owner):
             if storage.device.type == budget.device.type and (here or native.is_known(storage)):

@@ -129,7 +129,8 @@ fn settings(options: &Options) -> Result<Settings, Fault> {
     let budget = options.budget.bytes();
     let storing = if options.recompute { Storing::WhereCheaper } else { Storing::Always };
     let settings = host_settings(budget, &room(options), lossless, &|| started.elapsed()).map_err(bad)?;
-    Ok(Settings { patience: options.patience.into(), storing, ..settings })
+    let parking = settings.tiers.iter().any(Option::is_some);
+    Ok(Settings { patience: options.patience.into(), storing, parking, ..settings })
 }
 
 /// A failure of memfit's as the engine's fault.
@@ -428,7 +429,7 @@ impl<B: Backend> Core<B> {
         }
         if writes && self.engine.is_evictable(known.tensor) {
             // From now on it's what it is: nobody should have to train from the start to have it back.
-            self.engine.expose(known.tensor)?;
+            self.engine.ground(known.tensor)?;
         }
         Ok(writes.then_some(input.id))
     }

@@ -237,9 +237,7 @@ impl<'g> Task<'g> {
         for node in 0..task.nodes() {
             task.find_later_runs(node, (replays_random, snapshots), device);
         }
-        if !task.issued {
-            task.least = task.least_with(device);
-        }
+        task.least = task.least_with(device);
         task
     }
 

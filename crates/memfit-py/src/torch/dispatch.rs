@@ -197,6 +197,9 @@ impl Inner {
         if let Some(entry) = self.entries.get_mut(&storage.as_ptr().addr()) {
             entry.outside = outside;
         }
+        if exposed {
+            self.engine.stay(tensor);
+        }
         if outside {
             self.expose_aliases(storage, bytes, self.token)?;
         }

@@ -127,7 +127,8 @@ impl Eager {
         let settings = means.settings(Bytes(budget))?;
         let storing = if evict_all { Storing::Never } else { settings.storing };
         let (align, evictor) = (Bytes(align), evictor.to_owned());
-        let settings = Settings { align, evictor, cut: !evict_all, storing, ..settings };
+        let parking = settings.parking && !evict_all;
+        let settings = Settings { align, evictor, cut: !evict_all, storing, parking, ..settings };
         let mut inner = Inner::new(Glue::new(glue)?, settings, means.room())?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
         Ok(Eager {
@@ -294,8 +295,8 @@ impl Eager {
         inner.source(storage).map(|_| true)
     }
 
-    /// Keeps a storage for good, and forgets how it came about. What is not known is left alone.
-    fn settle(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Keeps a storage for good where it is: somebody goes on to read it unseen. What is not known is left alone.
+    fn keep(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = storage.py();
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
@@ -303,6 +304,22 @@ impl Eager {
             return Ok(());
         };
         inner.retry(py, |engine| engine.keep_resident(tensor))
+    }
+
+    /// Whether some storages are parked: their bytes are in copies alone.
+    fn has_parked(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.enter(py)?.inner()?.engine.has_parked())
+    }
+
+    /// Forgets how a storage came about: it is never computed again. What is not known is left alone.
+    fn settle(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.known(storage) else {
+            return Ok(());
+        };
+        inner.retry(py, |engine| engine.settle_down(tensor))
     }
 
     /// Whether a storage is watched.

@@ -385,7 +385,14 @@ impl Host for Torch {
         let Some((Raw { storage: filled, of: Some(of), .. }, ())) = ended.into else { return Ok(()) };
         Python::attach(|py| {
             let there = self.glue.there.bind(py).call1((filled,));
-            let filled = there.and_then(|there| self.slots.at(of).fill(there, &self.glue));
+            let filled = there.and_then(|there| {
+                let slot = self.slots.at(of);
+                slot.fill(there, &self.glue)?;
+                if slot.pointer.is_some() {
+                    slot.pointer = slot.owned(py).and_then(|owned| self.glue.pointer_of(&owned));
+                }
+                Ok(())
+            });
             filled.map_err(|error| HostError(error.to_string()))
         })
     }

@@ -171,6 +171,7 @@ impl Inner {
     pub(super) fn expose(&mut self, address: usize) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.exposed = true;
+            self.engine.stay(entry.tensor);
         }
     }
 

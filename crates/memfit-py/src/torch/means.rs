@@ -40,7 +40,8 @@ impl Means {
         let started = Instant::now();
         let settings = host_settings(budget, &self.room(), &self.lossless, &|| started.elapsed());
         let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
-        settings.map(|settings| Settings { storing, ..settings }).map_err(|failure| {
+        let parking = self.room().host.is_some() || self.room().disk.is_some();
+        settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {
             let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
             match failure {
                 Failure::Resources { .. } => PyOSError::new_err(format!("{failure}{hint}")),

@@ -61,6 +61,7 @@ impl Inner {
     /// Room for bytes that are in no storage.
     pub(super) fn put_bytes(&mut self, py: Python<'_>, bytes: u64) -> PyResult<TensorId> {
         let tensor = self.retry(py, |engine| engine.put(Bytes(bytes), Role::Constant))?;
+        self.engine.stay(tensor);
         if let Some(storage) = self.engine.storage_of(tensor) {
             *self.engine.host.slots.at(storage) = Slot::default();
         }

@@ -36,6 +36,7 @@ impl Inner {
         for made in storages {
             if let Some(entry) = self.entries.get_mut(&made.storage.as_ptr().addr()) {
                 entry.raw = true;
+                self.engine.stay(entry.tensor);
             }
         }
         Ok(())

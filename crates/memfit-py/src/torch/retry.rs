@@ -3,7 +3,7 @@
 use memfit::engine::kit::{Remedy, Retries, less_scratch, more_scratch};
 use memfit::engine::{Call, Engine, Fault, NoRoom, Why};
 use memfit::ir::Bytes;
-use pyo3::exceptions::{PyRuntimeError, PyTimeoutError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTimeoutError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -82,6 +82,9 @@ impl Inner {
         }
         match fault {
             Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
+            fault @ Fault::Gone { .. } => PyOSError::new_err(format!(
+                "memfit: {fault}\nhint: what the step has written so far is written; go on from a checkpoint"
+            )),
             fault @ Fault::TooSlow(_) => PyTimeoutError::new_err(format!("memfit: {fault}")),
             fault => PyRuntimeError::new_err(format!("memfit: {fault}")),
         }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use memfit::engine::{Allowance, Fault, Settings, stepping};
+use memfit::ir::Role;
 use memfit::profile::{self, Saved};
 use memfit::{Bytes, Failure, PORTFOLIO, Steps};
 use pyo3::prelude::*;
@@ -47,6 +48,13 @@ impl Inner {
     /// What is alive is what the step starts from; if a plan is expected to fit, it is followed.
     pub(super) fn begin_step(&mut self, py: Python<'_>) -> PyResult<()> {
         self.look_at_all(py)?;
+        if self.engine.settings().parking {
+            // What outlives the step may be at home elsewhere; the rest of what is there now is demoted when the step ends.
+            for entry in self.entries.values().filter(|entry| !entry.exposed && !entry.raw) {
+                let known = self.engine.set_role(entry.tensor, Role::Parameter);
+                debug_assert!(known.is_ok(), "the program holds what is in the table");
+            }
+        }
         let begun = self.steps.begin(&mut self.engine);
         begun.map_err(|fault| self.fault(py, fault))
     }
@@ -56,6 +64,7 @@ impl Inner {
         self.look_at_all(py)?;
         let ended = self.steps.end(&mut self.engine);
         let stepped = ended.map_err(|fault| self.fault(py, fault))?;
+        self.rest();
         let told = PyDict::new(py);
         told.set_item("sequence", stepped.sequence.map(|sequence| sequence.to_string()))?;
         told.set_item("guided", stepped.guided)?;
@@ -102,7 +111,15 @@ impl Inner {
     pub(super) fn abandon_step(&mut self, py: Python<'_>) -> PyResult<()> {
         self.look_at_all(py)?;
         let ended = self.steps.abandon(&mut self.engine);
+        self.rest();
         ended.map_err(|fault| self.fault(py, fault))
+    }
+
+    /// Where nothing is parked nobody looks on until the next step: what the program writes to then, no copy has.
+    fn rest(&mut self) {
+        if !self.engine.has_parked() {
+            self.engine.forget_spare_copies();
+        }
     }
 
     /// Profile and plan of the last step that was planned, as files.

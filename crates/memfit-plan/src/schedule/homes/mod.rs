@@ -78,11 +78,8 @@ impl<'g> Task<'g> {
     }
 
     /// The storages that may be at home in another tier, in the order of the graph. What an op is run again on snapshots of
-    /// stays, what is pinned stays, and what is too small to be worth a transfer; and hosts that issue ops keep them all.
+    /// stays, what is pinned stays, and what is too small to be worth a transfer.
     pub(super) fn movable(&self) -> Vec<Movable> {
-        if self.issued {
-            return Vec::new();
-        }
         let (source_of, graph) = (self.source_of(), self.graph);
         let mut stays = vec![false; source_of.len()];
         let mut phases = vec![true; source_of.len()];
