@@ -240,20 +240,6 @@ fn arrays() -> Vec<Vec<u8>> {
     vec![npy.concat(), [&length[..], names.as_bytes(), &[1; 32]].concat()]
 }
 
-#[cfg(test)]
-mod tests {
-    use memfit_codec::CODERS;
-
-    use super::*;
-
-    #[test]
-    fn every_codec_has_a_reader() {
-        for coder in CODERS {
-            assert!(READERS.iter().any(|reader| reader.name == coder.name()), "{}", coder.name());
-        }
-    }
-}
-
 /// Numbers of `f32`, most of them alike.
 fn numbers() -> Vec<u8> {
     (0..600u16).flat_map(|at| (f32::from(at % 37) * 0.01 + f32::from(at)).to_le_bytes()).collect()
@@ -343,4 +329,18 @@ fn seal(bytes: &mut [u8]) -> Option<()> {
     let digest = checkpoint::Sum::of(&[head, &bytes[start..end]].concat());
     bytes[end..end + 32].copy_from_slice(&digest.0);
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_codec::CODERS;
+
+    use super::*;
+
+    #[test]
+    fn every_codec_has_a_reader() {
+        for coder in CODERS {
+            assert!(READERS.iter().any(|reader| reader.name == coder.name()), "{}", coder.name());
+        }
+    }
 }
