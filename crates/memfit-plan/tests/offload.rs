@@ -385,3 +385,34 @@ fn without_a_link_it_says_so() {
     let missed = offload::Best.plan(&task, task.floor().0, &context).unwrap_err();
     assert!(missed.why.unwrap().contains("no link"));
 }
+
+/// Nothing that has a name is faster than `best` on graphs that are searched for the budget at hand. On smaller ones, which are
+/// searched at a lattice of budgets so that more memory is never slower, a plan that was made for this very budget now and then is,
+/// by little.
+#[test]
+fn nothing_named_is_faster_than_best() {
+    let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let solvers = ["autotm-static", "autotm-sync", "autotm-async", "swapadvisor"];
+    let (mut compared, mut slower, mut worst) = (0u64, 0u64, 1.0f64);
+    for seed in 0..cases {
+        let graph = graph(seed);
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let device = linked(Bytes(1 << 30));
+        let context = Context::new(&device);
+        let task = Task::new(&graph, &order, InPlace::May, true, &context);
+        let (floor, peak) = (task.floor().0, task.reference());
+        let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * (1 + seed % 4) / 5);
+        let time = |one: &dyn Scheduler| one.plan(&task, budget, &context).ok()?.time();
+        let Some(ours) = time(&offload::Best) else { continue };
+        for other in offload::OFFLOADS {
+            let Some(theirs) = time(*other) else { continue };
+            let name = other.info().name;
+            assert!(ours <= theirs || task.nodes() <= 32 || solvers.contains(&name), "seed {seed}: {name}");
+            compared += 1;
+            slower += u64::from(ours > theirs);
+            worst = worst.max(ours.0 as f64 / theirs.0 as f64);
+        }
+    }
+    println!("{compared} compared, {slower} faster than `best`, by {:.2} % at most", 100.0 * (worst - 1.0));
+    assert!(compared > 300 && slower * 20 < compared && worst < 1.02);
+}

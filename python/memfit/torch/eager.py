@@ -28,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import UsageError, _memfit
-from memfit.torch import _compiled, _cuda, _glue, _modes, _reads
+from memfit.torch import _compiled, _cuda, _glue, _modes, _pinned, _reads
 from memfit.torch._alive import live
 from memfit.torch._errors import parse_bytes
 from memfit.torch._slow import Pace
@@ -163,9 +163,14 @@ class Budget:
         global _known_for
         here = (self.device.type, is_distributed(), *_cuda.switches())
         afresh, _known_for = here != _known_for, here
-        native = _memfit.Eager(
-            _glue, self._bytes, align=align, afresh=afresh, means=self._means, **self._options
-        )
+        means, self._unpin = _pinned.means(self._means, self.device, _glue.blank)
+        try:
+            native = _memfit.Eager(
+                _glue, self._bytes, align=align, afresh=afresh, means=means, **self._options
+            )
+        except BaseException:
+            self._unpin()
+            raise
         for storage in itertools.chain(*live(self.device)):
             native.adopt(storage)
         self._native, self._pace = native, Pace()
@@ -261,6 +266,7 @@ class Budget:
                     native.close()
         finally:
             self._native = None
+            self._unpin()
             _forks.discard(self)
 
     def _step_ends(self) -> None:

@@ -17,6 +17,7 @@ use super::host::Torch;
 use super::life::Look;
 use super::operands::{Found, Operand, Walk};
 use super::ops::{self, Op, Ops, Way};
+use super::pinned::Pinned;
 use super::run::Ready;
 use super::steps::steps;
 use super::storages::{Slot, Token, watch};
@@ -67,9 +68,13 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    pub(super) fn new(glue: Glue, settings: Settings, room: Room) -> PyResult<Inner> {
+    pub(super) fn new(
+        glue: Glue,
+        settings: Settings,
+        (room, pinned): (Room, Option<Pinned>),
+    ) -> PyResult<Inner> {
         let shelf = Shelf::new(room).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let engine = Engine::new(Torch::new(glue, shelf), settings);
+        let engine = Engine::new(Torch::new(glue, shelf, pinned), settings);
         Ok(Inner {
             engine: engine.map_err(|fault| PyValueError::new_err(fault.to_string()))?,
             entries: FxHashMap::default(),

@@ -129,7 +129,7 @@ impl Eager {
         let (align, evictor) = (Bytes(align), evictor.to_owned());
         let parking = settings.parking && !evict_all;
         let settings = Settings { align, evictor, cut: !evict_all, storing, parking, ..settings };
-        let mut inner = Inner::new(Glue::new(glue)?, settings, means.room())?;
+        let mut inner = Inner::new(Glue::new(glue)?, settings, means.shelves())?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
         Ok(Eager {
             inner: Mutex::new(Some(inner)),

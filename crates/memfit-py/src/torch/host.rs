@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
 use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId};
-use memfit::ir::{Bytes, Form, Nanos};
+use memfit::ir::{Bytes, Form, Nanos, Tier};
 use memfit::tiers::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -15,6 +15,7 @@ use super::allocator::Limit;
 use super::glue::{Glue, size};
 use super::operands::{Arg, Window};
 use super::ops::Op;
+use super::pinned::Pinned;
 use super::raw::{Raw, Storages};
 use super::storages::{Dead, Owner, Slot};
 use super::switches::Switches;
@@ -89,11 +90,13 @@ pub(super) struct Torch {
     pub(super) newly_held: Vec<StorageId>,
     /// Copies of storages.
     shelf: Shelf<Storages>,
+    /// Plain copies in host memory, where the device has streams.
+    pinned: Option<Pinned>,
     start: Instant,
 }
 
 impl Torch {
-    pub(super) fn new(glue: Glue, shelf: Shelf<Storages>) -> Torch {
+    pub(super) fn new(glue: Glue, shelf: Shelf<Storages>, pinned: Option<Pinned>) -> Torch {
         Torch {
             glue,
             switches: Switches::default(),
@@ -104,6 +107,7 @@ impl Torch {
             dead: Dead::default(),
             newly_held: Vec::new(),
             shelf,
+            pinned,
             start: Instant::now(),
         }
     }
@@ -232,17 +236,33 @@ impl Torch {
         Ok(Nanos(time))
     }
 
+    /// The storage with the bytes in `block`.
+    fn stored<'py>(&self, py: Python<'py>, block: Block) -> Result<Bound<'py, PyAny>, HostError> {
+        let slot = block.storage.and_then(|storage| self.slots.get(storage));
+        let bytes = slot.and_then(|slot| slot.bytes(py));
+        bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))
+    }
+
     /// The bytes in `block`, in the memory of the process.
     fn bytes(&mut self, block: Block) -> Result<Raw, HostError> {
         Python::attach(|py| {
-            let slot = block.storage.and_then(|storage| self.slots.get(storage));
-            let bytes = slot.and_then(|slot| slot.bytes(py));
-            let gone = || HostError("the bytes of a storage have gone".to_owned());
-            let here = self.glue.here.bind(py).call1((bytes.ok_or_else(gone)?,));
+            let here = self.glue.here.bind(py).call1((self.stored(py, block)?,));
             // That there is no copy is all that comes of it.
             let raw = here.and_then(|here| Raw::of(&here, &self.glue, block.storage));
+            let gone = || HostError("the bytes of a storage have gone".to_owned());
             raw.map_err(|error| HostError(error.to_string()))?.ok_or_else(gone)
         })
+    }
+
+    /// Has `of` have the bytes of `filled`, a storage of the tracked device.
+    fn fill(&mut self, filled: Bound<'_, PyAny>, of: StorageId) -> Result<(), HostError> {
+        let (py, slot) = (filled.py(), self.slots.at(of));
+        let filled = slot.fill(filled, &self.glue).map(|()| {
+            if slot.pointer.is_some() {
+                slot.pointer = slot.owned(py).and_then(|owned| self.glue.pointer_of(&owned));
+            }
+        });
+        filled.map_err(|error| HostError(error.to_string()))
     }
 }
 
@@ -363,6 +383,9 @@ impl Host for Torch {
         match from {
             Source::Copy(copy) => self.shelf.forward(copy, form),
             Source::Block(block) => {
+                if let Some(pinned) = self.pinned.as_ref().filter(|_| form == Form::Tier(Tier::Host)) {
+                    return Python::attach(|py| pinned.store(&self.stored(py, block)?));
+                }
                 let bytes = self.bytes(block)?;
                 self.shelf.store(bytes, (), form, room).map(|(copy, _)| copy)
             }
@@ -370,6 +393,9 @@ impl Host for Torch {
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        if let Some(pinned) = self.pinned.as_mut().filter(|_| Pinned::has(copy)) {
+            return Python::attach(|py| pinned.load(py, copy, to.storage));
+        }
         let (_, size) = self.shelf.of(copy)?;
         let bytes = Python::attach(|py| {
             let room = self.glue.room.bind(py).call1((size,));
@@ -381,24 +407,25 @@ impl Host for Torch {
     }
 
     fn wait(&mut self, copy: u64) -> Result<(), HostError> {
+        if Pinned::has(copy) {
+            return Python::attach(|py| {
+                let filled = self.pinned.as_mut().map(|pinned| pinned.wait(py, copy)).transpose()?;
+                filled.flatten().map_or(Ok(()), |(filled, of)| self.fill(filled, of))
+            });
+        }
         let ended = self.shelf.wait(copy)?;
         let Some((Raw { storage: filled, of: Some(of), .. }, ())) = ended.into else { return Ok(()) };
         Python::attach(|py| {
             let there = self.glue.there.bind(py).call1((filled,));
-            let filled = there.and_then(|there| {
-                let slot = self.slots.at(of);
-                slot.fill(there, &self.glue)?;
-                if slot.pointer.is_some() {
-                    slot.pointer = slot.owned(py).and_then(|owned| self.glue.pointer_of(&owned));
-                }
-                Ok(())
-            });
-            filled.map_err(|error| HostError(error.to_string()))
+            self.fill(there.map_err(|error| HostError(error.to_string()))?, of)
         })
     }
 
     fn discard(&mut self, copy: u64) {
-        self.shelf.discard(copy);
+        match self.pinned.as_mut().filter(|_| Pinned::has(copy)) {
+            Some(pinned) => Python::attach(|py| pinned.discard(py, copy)),
+            None => self.shelf.discard(copy),
+        }
     }
 
     fn is_shared(&mut self, storage: StorageId) -> bool {

@@ -10,6 +10,8 @@ use memfit::{Failure, host_settings};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
+use super::pinned::Pinned;
+
 /// As a dictionary in Python.
 #[derive(Default, FromPyObject)]
 #[pyo3(from_item_all)]
@@ -25,6 +27,8 @@ pub(super) struct Means {
     recompute: bool,
     /// Names of codecs.
     lossless: Vec<String>,
+    /// Who makes copies in host memory where the device has streams, in place of the shelf.
+    pinned: Option<Py<PyAny>>,
 }
 
 impl Means {
@@ -33,6 +37,13 @@ impl Means {
         let disk = self.spill.clone().filter(|_| self.disk_budget > 0);
         let disk = disk.map(|directory| Disk { capacity: Bytes(self.disk_budget), directory });
         Room { host: (self.host_budget > 0).then_some(Bytes(self.host_budget)), disk, link: self.link }
+    }
+
+    /// What of it a shelf has, and who has the host memory otherwise.
+    pub(super) fn shelves(self) -> (Room, Option<Pinned>) {
+        let room = self.room();
+        let pinned = self.pinned.map(Pinned::new);
+        (Room { host: room.host.filter(|_| pinned.is_none()), ..room }, pinned)
     }
 
     /// Settings of an engine with so many bytes.

@@ -21,6 +21,7 @@ mod needs;
 mod operands;
 mod ops;
 mod parts;
+mod pinned;
 mod raw;
 mod receive;
 mod retry;

@@ -11,8 +11,8 @@
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Algorithms, Away, Choices, Chooser, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, Waits,
-    again, climb, forms, link, moving, or_parked, refine, signed, timed,
+    Algorithms, Away, Choices, Chooser, Front, Infeasible, Moved, Point, QUICK, RunList, Scheduler, Task,
+    Waits, again, climb, forms, link, moving, or_parked, refine, signed, timed,
 };
 use crate::{Context, Info};
 
@@ -68,7 +68,7 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
         }
     }
     // On small graphs moving alone is searched for more thoroughly than beside runs.
-    let alone = moving::small(task, budget, context).and_then(Result::ok);
+    let alone = moving::small(task, budget, QUICK, context).and_then(Result::ok);
     let Some(Improved { runs, away, moved }) = best else {
         return alone.ok_or_else(|| Infeasible::new(task, budget, lowest));
     };

@@ -17,6 +17,7 @@ use super::homes::or_parked;
 use super::ids::NodeId;
 use super::layers::{Layer, turn};
 use super::moves::Choices;
+use super::offload::QUICK;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
 use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand, timed};

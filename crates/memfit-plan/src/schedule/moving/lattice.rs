@@ -8,7 +8,7 @@
 use memfit_ir::{Bytes, Device, Nanos, Tier};
 use memfit_sim::simulate;
 
-use super::{Front, Infeasible, Moved, Point, Task, within};
+use super::{Front, Infeasible, Moved, Others, Point, Task, within};
 use crate::Context;
 
 /// Steps of a chain of budgets, and of one of amounts of host memory.
@@ -31,6 +31,7 @@ impl Lattices {
         &mut self,
         task: &Task<'_>,
         budget: Bytes,
+        others: Others,
         context: &Context<'_>,
     ) -> Option<Result<Moved, Infeasible>> {
         let host = context.device.host_memory;
@@ -40,7 +41,7 @@ impl Lattices {
         let at = match known {
             Some(at) => at,
             None => {
-                let found = search(task, &device, context)?;
+                let found = search(task, (&device, others), context)?;
                 self.0.push((device, key, found));
                 self.0.len() - 1
             }
@@ -59,17 +60,17 @@ fn everything(device: &Device) -> Bytes {
 }
 
 /// All plans of the lattice.
-fn search(task: &Task<'_>, device: &Device, context: &Context<'_>) -> Option<Vec<Found>> {
+fn search(task: &Task<'_>, (device, others): (&Device, Others), context: &Context<'_>) -> Option<Vec<Found>> {
     let (floor, peak) = (task.floor().0, task.reference());
     let step = Bytes(peak.0.saturating_sub(floor.0) / STEPS.0);
     let mut all: Vec<Found> = Vec::new();
     let mut budget = peak;
     loop {
-        let found = at(task, budget, (device, everything(device)), context)?;
+        let found = at(task, budget, (device, everything(device), others), context)?;
         let lowest = found.iter().map(|found| found.moved.peak).min();
         if let Some(most) = found.iter().map(|found| found.host).max() {
             all.extend(found);
-            fewer(task, (budget, most), device, context, &mut all)?;
+            fewer(task, (budget, most), (device, others), context, &mut all)?;
         }
         if budget <= floor {
             return Some(all);
@@ -84,7 +85,7 @@ fn search(task: &Task<'_>, device: &Device, context: &Context<'_>) -> Option<Vec
 fn fewer(
     task: &Task<'_>,
     (budget, most): (Bytes, Bytes),
-    device: &Device,
+    (device, others): (&Device, Others),
     context: &Context<'_>,
     all: &mut Vec<Found>,
 ) -> Option<()> {
@@ -99,7 +100,7 @@ fn fewer(
             host = host.min(known.host);
             continue;
         }
-        let found = at(task, budget, (device, host), context)?;
+        let found = at(task, budget, (device, host, others), context)?;
         let Some(lower) = found.iter().map(|found| found.host).max() else { break };
         host = host.min(lower);
         all.extend(found);
@@ -111,14 +112,15 @@ fn fewer(
 fn at(
     task: &Task<'_>,
     budget: Bytes,
-    (device, host): (&Device, Bytes),
+    (device, host, others): (&Device, Bytes, Others),
     context: &Context<'_>,
 ) -> Option<Vec<Found>> {
     if (context.stop)() {
         return None;
     }
     let device = Device { host_memory: host, ..device.clone() };
-    let front: Result<Front, Infeasible> = within(task, budget, &Context { device: &device, ..*context });
+    let front: Result<Front, Infeasible> =
+        within(task, budget, others, &Context { device: &device, ..*context });
     let points = front.map_or_else(|_| Vec::new(), |front| front.points);
     let found = points.into_iter().filter_map(|Point { cost, moved, .. }| {
         let program = moved?;

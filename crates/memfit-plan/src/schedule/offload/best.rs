@@ -11,7 +11,7 @@
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving, or_parked};
+use super::{Front, Infeasible, QUICK, Scheduler, Task, moving, or_parked};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -31,8 +31,8 @@ impl Scheduler for Best {
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         // Between its uses no value can leave that lasts; across the end of the step it can.
         or_parked(task, budget, context.device, |task| match task.is_parked() {
-            true => moving::within(task, budget, context),
-            false => moving::fastest(task, budget, context),
+            true => moving::within(task, budget, &[], context),
+            false => moving::fastest(task, budget, QUICK, context),
         })
     }
 }

@@ -73,3 +73,16 @@ pub const OFFLOADS: &[&dyn Scheduler] = &[
     &OptimizerState,
     &Best,
 ];
+
+/// Those that take little time beside a search, whose plans it is held against.
+pub(super) const QUICK: moving::Others = &[
+    &Vdnn::DYN,
+    &Vdnn::PLUS_PLUS,
+    &MoDnn,
+    &Dymem,
+    &AutoSwap::BO,
+    &SuperNeurons,
+    &Sentinel,
+    &FlashNeuron,
+    &G10,
+];

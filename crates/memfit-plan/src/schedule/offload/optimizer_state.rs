@@ -30,12 +30,12 @@ impl Scheduler for OptimizerState {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let parked = without_optimizer_state(task, budget, context.device)?;
-        let missed = match moving::within(&parked, budget, context) {
+        let missed = match moving::within(&parked, budget, &[], context) {
             Ok(front) => return Ok(front),
             Err(missed) => missed,
         };
         // What goes first is state, so the last of these have all of it elsewhere, and parameters.
         let all = rungs(task, budget, context.device).pop();
-        all.and_then(|all| moving::within(&all, budget, context).ok()).ok_or(missed)
+        all.and_then(|all| moving::within(&all, budget, &[], context).ok()).ok_or(missed)
     }
 }
