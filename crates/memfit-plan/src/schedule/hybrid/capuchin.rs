@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use memfit_ir::{Bytes, ValueId};
 
+use super::mixed::longest;
 use super::{Chooser, Front, Gap, Gaps, Infeasible, RunList, Scheduler, Task, rebuild, signed, turn};
 use crate::{Context, Info};
 
@@ -140,17 +141,4 @@ fn recompute_time(task: &Task<'_>, gap: &Gap, highest: usize, dropped: &BTreeSet
         todo.extend(task.later_reads.row(producer));
     }
     Some(time)
-}
-
-/// Of each of `values` the longest gap.
-fn longest(step: &Gaps, values: &BTreeSet<ValueId>) -> Vec<usize> {
-    let mut longest = std::collections::BTreeMap::new();
-    for (at, gap) in step.gaps.iter().enumerate().filter(|(_, gap)| values.contains(&gap.value)) {
-        let time = step.begins[gap.to] - step.begins[gap.from + 1];
-        let best = longest.entry(gap.value).or_insert((time, at));
-        if time > best.0 {
-            *best = (time, at);
-        }
-    }
-    longest.into_values().map(|(_, at)| at).collect()
 }

@@ -5,11 +5,21 @@
 
 mod best;
 mod capuchin;
+mod knapsack;
+mod mixed;
 mod superneurons;
+mod swap_few;
+mod titan;
+mod two_level;
+mod uniform_blocks;
 
 pub use best::Best;
 pub use capuchin::Capuchin;
+pub use knapsack::Knapsack;
 pub use superneurons::SuperNeurons;
+pub use swap_few::SwapFew;
+pub use titan::Titan;
+pub use uniform_blocks::UniformBlocks;
 
 // What all of the family stands on; strategies import it from here.
 use super::editor::Away;
@@ -19,9 +29,10 @@ use super::layers::{Layer, turn};
 use super::moves::Choices;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
-use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand, timed};
-use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, moving};
+use super::transfers::{Chooser, Gap, Gaps, LEAST, Waits, Window, link, on_demand, timed};
+use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, blocks, moving, solver};
 use crate::problem::signed;
 
 /// Every strategy. This order is the order of the manual.
-pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];
+pub const HYBRIDS: &[&dyn Scheduler] =
+    &[&SuperNeurons, &Capuchin, &SwapFew, &Titan::TITAN, &Titan::GREEDY, &UniformBlocks, &Knapsack, &Best];
