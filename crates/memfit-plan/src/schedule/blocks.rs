@@ -23,6 +23,25 @@ pub(super) struct Block {
     pub(super) saves: i64,
 }
 
+impl Block {
+    /// The first backward node that reads what it makes.
+    pub(super) fn backward(&self, task: &Task<'_>, turn: usize) -> Option<usize> {
+        let made = (self.from..self.until).flat_map(|node| task.writes.row(node));
+        let readers = made.flat_map(|&value| task.readers.row(value.index()));
+        readers.map(|reader| reader.index()).filter(|&reader| reader >= turn).min()
+    }
+
+    /// What is made before it and read by forward in it or after it.
+    pub(super) fn entering(&self, task: &Task<'_>, turn: usize) -> Vec<ValueId> {
+        let made = (0..self.from).flat_map(|node| task.writes.row(node)).copied();
+        let read = |value: &ValueId| {
+            let readers = task.readers.row(value.index()).iter().map(|reader| reader.index());
+            readers.into_iter().any(|reader| (self.from..turn).contains(&reader))
+        };
+        made.filter(read).collect()
+    }
+}
+
 /// Cuts the forward pass at the least crossing of each of up to `most` stretches.
 pub(super) fn blocks(task: &Task<'_>, turn: usize, most: usize) -> Vec<Block> {
     // Bytes made before each node and read by forward at or after it.
@@ -92,11 +111,8 @@ fn measure(task: &Task<'_>, turn: usize, from: usize, until: usize) -> (u64, i64
 pub(super) fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]) -> RunList {
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); task.nodes()];
     for (block, list) in again.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
-        let Block { from, until, .. } = blocks[block];
-        let made = (from..until).flat_map(|node| task.writes.row(node));
-        let readers = made.flat_map(|&value| task.readers.row(value.index()));
-        if let Some(&first) = readers.filter(|&&reader| reader.index() >= turn).min() {
-            before[first.index()].extend(list);
+        if let Some(first) = blocks[block].backward(task, turn) {
+            before[first].extend(list);
         }
     }
     let mut runs = Vec::new();

@@ -7,8 +7,10 @@ mod best;
 mod capuchin;
 mod knapsack;
 mod mixed;
+mod pofo;
 mod superneurons;
 mod swap_few;
+mod swapped_chain;
 mod titan;
 mod two_level;
 mod uniform_blocks;
@@ -16,6 +18,7 @@ mod uniform_blocks;
 pub use best::Best;
 pub use capuchin::Capuchin;
 pub use knapsack::Knapsack;
+pub use pofo::Pofo;
 pub use superneurons::SuperNeurons;
 pub use swap_few::SwapFew;
 pub use titan::Titan;
@@ -34,5 +37,14 @@ use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Tas
 use crate::problem::signed;
 
 /// Every strategy. This order is the order of the manual.
-pub const HYBRIDS: &[&dyn Scheduler] =
-    &[&SuperNeurons, &Capuchin, &SwapFew, &Titan::TITAN, &Titan::GREEDY, &UniformBlocks, &Knapsack, &Best];
+pub const HYBRIDS: &[&dyn Scheduler] = &[
+    &SuperNeurons,
+    &Capuchin,
+    &SwapFew,
+    &Pofo,
+    &Titan::TITAN,
+    &Titan::GREEDY,
+    &UniformBlocks,
+    &Knapsack,
+    &Best,
+];
