@@ -40,7 +40,8 @@ impl Scheduler for Knapsack {
     }
 }
 
-fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+/// The step of `task` as it is.
+pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
     let items = candidates(task);
     let total: i64 = items.iter().map(|&(_, size, _)| size).sum();
     let unit = (total / i64::try_from(SLOTS).unwrap_or(1)).max(1);

@@ -5,7 +5,7 @@
 //! enters it, is kept or moved, and what is not kept is computed again as rotor has it. We differ: the chain is that of the forward
 //! pass, cut where least crosses, into at most 20 blocks; it is solved for ten sizes of memory, and the clock says which of the
 //! plans that fit is the fastest. The optimum of its model for chains of few blocks (a test holds it against trying
-//! everything); of longer ones 300 states are kept before each block. Time O(sizes × blocks² × sizes of memory × states). Ties go
+//! everything); of longer ones 16 states with as much that stays are kept before each block. Time O(sizes × blocks² × sizes of memory × states). Ties go
 //! to what keeps more. Wrong choice for graphs that are no chain: much crosses every cut.
 
 use std::collections::BTreeSet;
@@ -44,7 +44,8 @@ impl Scheduler for Pofo {
     }
 }
 
-fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+/// The step of `task` as it is.
+pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
     let turn = turn(task);
     let chain = blocks(task, turn, BLOCKS);
     let room = signed(budget) - task.constant;

@@ -37,7 +37,8 @@ impl Scheduler for SwapFew {
     }
 }
 
-fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+/// The step of `task` as it is.
+pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
     let values = crossing(task, turn(task));
     let plain = RunList::plain(task).cost(task).map(|cost| cost.peak);
     let mut best = Err(Infeasible::new(task, budget, plain));

@@ -37,8 +37,8 @@ pub(super) struct Found {
     pub(super) time: f64,
 }
 
-/// States that are kept before each block, at most.
-const STATES: usize = 300;
+/// States with as much that stays that are kept before each block, at most.
+const STATES: usize = 16;
 
 /// What is known before a block.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +158,7 @@ pub(super) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// The least time, by at most so many states before each block; `None` if there is none.
+    /// The least time, by so many states before each block; `None` if there is none.
     pub(super) fn solve(&self) -> Option<Found> {
         self.solved(STATES)
     }
@@ -242,23 +242,21 @@ impl Chain<'_> {
     }
 }
 
-/// `states` without those that are no better in anything than another; the earliest of them, if that is too many.
+/// `states` without those that are no better in anything than another; the earliest of them, if too many have as much that stays.
 fn undominated(mut states: Vec<State>, most: usize) -> Vec<State> {
     states.sort_by(|one, other| {
         let by_time = one.time.total_cmp(&other.time).then(one.stays.cmp(&other.stays));
         by_time.then(one.leaving.total_cmp(&other.leaving)).then(one.coming.total_cmp(&other.coming))
     });
     let mut kept: Vec<State> = Vec::new();
-    let mut spared = 0;
     for state in states {
         let beaten = kept.iter().any(|other| {
             other.stays <= state.stays && other.leaving <= state.leaving && other.coming <= state.coming
         });
         if !beaten {
-            // Of too many the earliest stay, and beside them what holds less than all of those.
-            let lowest = kept.iter().map(|other| other.stays).min();
-            if kept.len() < most || spared < most && lowest.is_none_or(|lowest| state.stays < lowest) {
-                spared += usize::from(kept.len() >= most);
+            // Of too many with as much the earliest stay.
+            let alike = kept.iter().filter(|other| other.stays == state.stays).count();
+            if alike < most {
                 kept.push(state);
             }
         }

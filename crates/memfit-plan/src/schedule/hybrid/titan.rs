@@ -7,7 +7,7 @@
 
 use memfit_ir::Bytes;
 
-use super::two_level::{Inner, Outer, Planner};
+use super::two_level::{EXACT, GREEDY, Planner};
 use super::{Front, Infeasible, Scheduler, Task};
 use crate::{Context, Info};
 
@@ -16,7 +16,7 @@ use crate::{Context, Info};
 pub struct Titan {
     name: &'static str,
     summary: &'static str,
-    inner: Inner,
+    planner: Planner,
 }
 
 impl Titan {
@@ -24,14 +24,14 @@ impl Titan {
     pub const TITAN: Titan = Titan {
         name: "titan",
         summary: "shares of each block by a linear programme, its values by an integer programme",
-        inner: Inner::Exact,
+        planner: EXACT,
     };
 
     /// The inner one greedily.
     pub const GREEDY: Titan = Titan {
         name: "titan-greedy",
         summary: "shares of each block by a linear programme, its values by time for each byte",
-        inner: Inner::Greedy,
+        planner: GREEDY,
     };
 }
 
@@ -42,6 +42,6 @@ impl Scheduler for Titan {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        Planner { outer: Outer::Blocks, inner: self.inner }.plan(task, budget, context)
+        self.planner.plan(task, budget, context)
     }
 }

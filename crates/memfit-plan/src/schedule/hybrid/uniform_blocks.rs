@@ -6,7 +6,7 @@
 
 use memfit_ir::Bytes;
 
-use super::two_level::{Inner, Outer, Planner};
+use super::two_level::UNIFORM;
 use super::{Front, Infeasible, Scheduler, Task};
 use crate::{Context, Info};
 
@@ -25,6 +25,6 @@ impl Scheduler for UniformBlocks {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        Planner { outer: Outer::Uniform, inner: Inner::Exact }.plan(task, budget, context)
+        UNIFORM.plan(task, budget, context)
     }
 }

@@ -12,7 +12,7 @@ use super::solver::minimise;
 
 /// How values are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Inner {
+pub(super) enum Inner {
     /// By an integer programme.
     Exact,
     /// By time for each byte, descending.

@@ -18,8 +18,8 @@ use super::mixed::{Mix, Transfers, crossing};
 use super::{Front, Infeasible, RunList, Task, Window, link, or_parked, signed, solver, turn};
 use crate::Context;
 use cells::Cells;
-pub(super) use inner::Inner;
-pub(super) use outer::Outer;
+use inner::Inner;
+use outer::Outer;
 
 /// Rounds of calibration, at most.
 const ROUNDS: usize = 12;
@@ -27,9 +27,18 @@ const ROUNDS: usize = 12;
 /// How the two levels decide.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planner {
-    pub(super) outer: Outer,
-    pub(super) inner: Inner,
+    outer: Outer,
+    inner: Inner,
 }
+
+/// torchtitan's planner.
+pub(super) const EXACT: Planner = Planner { outer: Outer::Blocks, inner: Inner::Exact };
+
+/// The same, with values selected greedily.
+pub(super) const GREEDY: Planner = Planner { outer: Outer::Blocks, inner: Inner::Greedy };
+
+/// Its ablation: the same shares for all blocks.
+pub(super) const UNIFORM: Planner = Planner { outer: Outer::Uniform, inner: Inner::Exact };
 
 impl Planner {
     /// The fastest that fits of all rounds, also with storages at home in other memory where nothing else does.
@@ -42,7 +51,13 @@ impl Planner {
         or_parked(task, budget, context.device, |task| self.calibrated(task, budget, context))
     }
 
-    fn calibrated(self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+    /// The fastest that fits of all rounds.
+    pub(super) fn calibrated(
+        self,
+        task: &Task<'_>,
+        budget: Bytes,
+        context: &Context<'_>,
+    ) -> Result<Front, Infeasible> {
         let plain = RunList::plain(task);
         let cells = Cells::of(task, context.device);
         let programme = outer::Programme::of(task, &plain, &cells, context.device);

@@ -9,7 +9,7 @@ use super::{RunList, Task, link, signed};
 
 /// Whether blocks may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Outer {
+pub(super) enum Outer {
     /// Each block has its shares.
     Blocks,
     /// All have the same.
