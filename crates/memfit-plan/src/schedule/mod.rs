@@ -6,6 +6,7 @@
 //! also be *placed* within the budget, and returns its program.
 
 mod algorithms;
+mod blocks;
 pub mod compress;
 mod early;
 mod editor;

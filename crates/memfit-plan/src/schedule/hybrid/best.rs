@@ -3,7 +3,8 @@
 //! Source: ours; that both are needed, and that transfers which cost nothing come first, is Capuchin's (Peng et al.,
 //! "Capuchin", ASPLOS 2020). Every schedule that recomputation finds for any budget, also for larger ones, is a start: what
 //! is still too much in it is moved, as offloading alone would. The fastest are improved in turns: with what is away held,
-//! runs come and go by local search; with the runs held, what is away is chosen anew. The fastest of all is improved by local
+//! runs come and go by local search; with the runs held, what is away is chosen anew. The runs of all other hybrids are starts
+//! as well, and nothing slower than their steps comes back. The fastest of all is improved by local
 //! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
 //! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
 //! optimizer state, or all that may be, whichever is fastest. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
@@ -11,8 +12,8 @@
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Algorithms, Away, Choices, Chooser, Front, Infeasible, Moved, Point, QUICK, RunList, Scheduler, Task,
-    Waits, again, climb, forms, link, moving, or_parked, refine, signed, timed,
+    Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
+    Task, Waits, again, climb, forms, link, moving, or_parked, refine, signed, timed,
 };
 use crate::{Context, Info};
 
@@ -58,9 +59,10 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
         return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
     }
     let (mut best, mut lowest): (Option<Improved>, Option<Bytes>) = (None, None);
+    let mut named: Option<Vec<Front>> = None;
     for waits in [behind, encoded].into_iter().flatten() {
         let mut search = Search { task, waits, budget, context, lowest: None };
-        let found = search.fastest();
+        let found = search.fastest(&mut named);
         lowest = [lowest, search.lowest].into_iter().flatten().min();
         best = [best, found].into_iter().flatten().min_by_key(|found| found.moved.time);
         if best.as_ref().is_some_and(|best| best.moved.time <= task.base_time()) {
@@ -68,18 +70,21 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
         }
     }
     // On small graphs moving alone is searched for more thoroughly than beside runs.
-    let alone = moving::small(task, budget, QUICK, context).and_then(Result::ok);
+    let alone = moving::small(task, budget, MOVING, context).and_then(Result::ok);
+    let named = named.into_iter().flatten().min_by_key(Front::time);
     let Some(Improved { runs, away, moved }) = best else {
-        return alone.ok_or_else(|| Infeasible::new(task, budget, lowest));
+        let other = [alone, named].into_iter().flatten().min_by_key(Front::time);
+        return other.ok_or_else(|| Infeasible::new(task, budget, lowest));
     };
     let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
     let front = refine(task, (&runs, &away), &choices, (moved, budget), context);
-    Ok(alone.filter(|alone| alone.time() < front.time()).unwrap_or(front))
+    let others = [alone, named].into_iter().flatten();
+    Ok(others.fold(front, |best, other| if other.time() < best.time() { other } else { best }))
 }
 
 impl Search<'_> {
-    /// The fastest step in which values wait as they may.
-    fn fastest(&mut self) -> Option<Improved> {
+    /// The fastest step in which values wait as they may. What other hybrids find is found once, if it is needed.
+    fn fastest(&mut self, named: &mut Option<Vec<Front>>) -> Option<Improved> {
         let (task, budget, context) = (self.task, self.budget, self.context);
         // Where the link keeps up, nothing has to run again.
         let plain = self.plain();
@@ -91,6 +96,13 @@ impl Search<'_> {
                     break;
                 }
                 found.extend(self.start(point));
+            }
+        }
+        if !self.is_best(&found) {
+            let all = || QUICK.iter().filter_map(|start| start(task, budget, context).ok()).collect();
+            for front in named.get_or_insert_with(all).iter().take_while(|_| !(context.stop)()) {
+                // With the same runs others may be away, or the same for other times.
+                found.extend(front.points.first().and_then(|point| self.moved(&point.schedule)));
             }
         }
         found.sort_by_key(|found| found.moved.time);

@@ -5,11 +5,24 @@
 
 mod best;
 mod capuchin;
+mod knapsack;
+mod mixed;
+mod pofo;
 mod superneurons;
+mod swap_few;
+mod swapped_chain;
+mod titan;
+mod two_level;
+mod uniform_blocks;
 
 pub use best::Best;
 pub use capuchin::Capuchin;
+pub use knapsack::Knapsack;
+pub use pofo::Pofo;
 pub use superneurons::SuperNeurons;
+pub use swap_few::SwapFew;
+pub use titan::Titan;
+pub use uniform_blocks::UniformBlocks;
 
 // What all of the family stands on; strategies import it from here.
 use super::editor::Away;
@@ -17,12 +30,39 @@ use super::homes::or_parked;
 use super::ids::NodeId;
 use super::layers::{Layer, turn};
 use super::moves::Choices;
-use super::offload::QUICK;
+use super::offload::QUICK as MOVING;
 use super::recompute::{again, climb, rebuild};
 use super::refine::{forms, refine};
-use super::transfers::{Chooser, Gap, Gaps, Waits, Window, link, on_demand, timed};
-use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, moving};
+use super::transfers::{Chooser, Gap, Gaps, LEAST, Waits, Window, link, on_demand, timed};
+use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, blocks, moving, solver};
+use crate::Context;
 use crate::problem::signed;
+use memfit_ir::Bytes;
 
 /// Every strategy. This order is the order of the manual.
-pub const HYBRIDS: &[&dyn Scheduler] = &[&SuperNeurons, &Capuchin, &Best];
+pub const HYBRIDS: &[&dyn Scheduler] = &[
+    &SuperNeurons,
+    &Capuchin,
+    &SwapFew,
+    &Pofo,
+    &Titan::TITAN,
+    &Titan::GREEDY,
+    &UniformBlocks,
+    &Knapsack,
+    &Best,
+];
+
+/// What plans the step of a task as it is.
+type Start = fn(&Task<'_>, Bytes, &Context<'_>) -> Result<Front, Infeasible>;
+
+/// The quick ones, from whose steps `best` starts too: each takes less than two seconds on the graphs of the corpus.
+const QUICK: &[Start] = &[
+    superneurons::fastest,
+    capuchin::fastest,
+    swap_few::fastest,
+    pofo::fastest,
+    |task, budget, context| two_level::EXACT.calibrated(task, budget, context),
+    |task, budget, context| two_level::GREEDY.calibrated(task, budget, context),
+    |task, budget, context| two_level::UNIFORM.calibrated(task, budget, context),
+    knapsack::fastest,
+];

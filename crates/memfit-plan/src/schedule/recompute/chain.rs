@@ -11,36 +11,21 @@
 //! budget is never slower. Ties go to the later split. Wrong choice for graphs that are no chain: much
 //! crosses every cut.
 
-use std::collections::BTreeMap;
+use memfit_ir::{Bytes, Nanos};
 
-use memfit_ir::{Bytes, Nanos, ValueId};
-
-use super::ids::NodeId;
+use super::blocks::{self, Block, blocks};
 use super::layers::turn;
-use super::search::Search;
 use super::{Front, Infeasible, RunList, Scheduler, Task};
-use crate::problem::signed;
 use crate::{Context, Info};
 
 /// The programme over (first block, last block, slots of memory).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chain;
 
+/// Blocks of the chain, at most.
 const BLOCKS: usize = 40;
+/// Sizes of memory that are told apart.
 const SLOTS: usize = 100;
-
-/// A stretch of the forward pass, half-open, and what the programme must know of it.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    from: usize,
-    until: usize,
-    /// Time of its ops.
-    time: u64,
-    /// Bytes that enter it.
-    enters: i64,
-    /// Bytes that it makes and backward reads.
-    saves: i64,
-}
 
 /// What the programme decides.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +50,7 @@ impl Scheduler for Chain {
         let mut front = Front::default();
         front.add_schedule(task, RunList::plain(task));
         let turn = turn(task);
-        let blocks = blocks(task, turn);
+        let blocks = blocks(task, turn, BLOCKS);
         if blocks.len() > 1 {
             let table = Table::new(&blocks);
             for slots in (2..=SLOTS).step_by(7) {
@@ -73,85 +58,13 @@ impl Scheduler for Chain {
                     break;
                 }
                 if let Some(again) = table.unroll(slots) {
-                    let schedule = schedule(task, turn, &blocks, &again);
-                    // Without a limit only what nobody reads goes.
-                    let limit = schedule.cost(task).map_or(0, |cost| signed(cost.peak) - task.constant);
-                    let search = Search::new(task, &schedule, limit, context.seed);
-                    let pruned = search.map(|mut search| {
-                        search.prune(context.stop);
-                        search.editor.runs.schedule()
-                    });
-                    front.add_schedule(task, pruned.unwrap_or(schedule));
+                    let schedule = blocks::schedule(task, turn, &blocks, &again);
+                    front.add_schedule(task, blocks::pruned(task, schedule, context));
                 }
             }
         }
         front.within(task, budget, Nanos::ZERO)
     }
-}
-
-/// Cuts the forward pass at the least crossing of each of up to 40 stretches.
-fn blocks(task: &Task<'_>, turn: usize) -> Vec<Block> {
-    // Bytes made before each node and read by forward at or after it.
-    let mut crossing = vec![0i64; turn + 1];
-    for value in 0..task.size.len() {
-        let producer = task.producer[value];
-        let last = task.readers.row(value).iter().filter(|&&reader| reader.index() < turn).max();
-        let producer = producer.filter(|producer| producer.index() < turn);
-        if let Some((producer, last)) = producer.zip(last) {
-            for bytes in &mut crossing[producer.index() + 1..=last.index()] {
-                *bytes += task.size[value];
-            }
-        }
-    }
-    let stretch = turn.div_ceil(BLOCKS).max(1);
-    let mut cuts: Vec<usize> = (1..turn.div_ceil(stretch))
-        .filter_map(|k| (k * stretch..((k + 1) * stretch).min(turn)).min_by_key(|&at| (crossing[at], at)))
-        .collect();
-    cuts.insert(0, 0);
-    cuts.push(turn);
-    cuts.dedup();
-    // Equal blocks are measured once: op kinds, sizes and times, and how far back each operand lies.
-    let mut known: BTreeMap<Vec<u64>, (u64, i64)> = BTreeMap::new();
-    let ends = cuts.windows(2).filter(|ends| ends[0] < ends[1]);
-    ends.map(|ends| {
-        let (from, until) = (ends[0], ends[1]);
-        let key = shape(task, from, until);
-        let (time, saves) = *known.entry(key).or_insert_with(|| measure(task, turn, from, until));
-        Block { from, until, time, enters: crossing[from], saves }
-    })
-    .collect()
-}
-
-/// What two blocks must agree in to be equal: exact, so that no collision can mislead.
-fn shape(task: &Task<'_>, from: usize, until: usize) -> Vec<u64> {
-    let mut key = Vec::new();
-    for node in from..until {
-        key.extend([
-            task.later_cost[node],
-            u64::from(task.recomputable[node]),
-            task.reads.row(node).len() as u64,
-        ]);
-        for &value in task.reads.row(node) {
-            let producer = task.producer[value.index()].map(NodeId::index);
-            let inside = producer.filter(|producer| (from..node).contains(producer));
-            key.push(inside.map_or(0, |producer| (node - producer) as u64));
-        }
-        for &value in task.writes.row(node) {
-            let last = task.readers.row(value.index()).last().map_or(0, |last| last.index());
-            let later = if last < until { 0 } else { 1 };
-            key.extend([task.size[value.index()].unsigned_abs(), later]);
-        }
-    }
-    key
-}
-
-fn measure(task: &Task<'_>, turn: usize, from: usize, until: usize) -> (u64, i64) {
-    let again = (from..until).filter(|&node| task.recomputable[node]);
-    let time = again.map(|node| task.later_cost[node]).fold(0u64, u64::saturating_add);
-    let late =
-        |value: &&ValueId| task.readers.row(value.index()).last().is_some_and(|last| last.index() >= turn);
-    let saved = (from..until).flat_map(|node| task.writes.row(node)).filter(late);
-    (time, saved.map(|&value| task.size[value.index()]).sum())
 }
 
 /// By first block, last block and slots: least time of later runs, and how.
@@ -237,34 +150,4 @@ impl Table {
         }
         Some(again)
     }
-}
-
-/// Puts the later runs before the first backward node that reads what the block makes.
-fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]) -> RunList {
-    let mut before: Vec<Vec<usize>> = vec![Vec::new(); task.nodes()];
-    for (block, list) in again.iter().enumerate().filter(|(_, list)| !list.is_empty()) {
-        let Block { from, until, .. } = blocks[block];
-        let made = (from..until).flat_map(|node| task.writes.row(node));
-        let readers = made.flat_map(|&value| task.readers.row(value.index()));
-        if let Some(&first) = readers.filter(|&&reader| reader.index() >= turn).min() {
-            before[first.index()].extend(list);
-        }
-    }
-    let mut runs = Vec::new();
-    for (node, list) in before.iter().enumerate() {
-        let mut list = list.clone();
-        list.sort_unstable();
-        list.dedup();
-        for block in list {
-            let nodes = (blocks[block].from..blocks[block].until).map(NodeId::at);
-            let fit = |again: &NodeId| {
-                let deadline = task.deadline[again.index()];
-                let in_time = deadline.is_none_or(|deadline| node <= deadline.index());
-                task.recomputable[again.index()] && in_time
-            };
-            runs.extend(nodes.filter(fit));
-        }
-        runs.push(NodeId::at(node));
-    }
-    RunList { runs }
 }

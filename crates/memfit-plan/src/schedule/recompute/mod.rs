@@ -31,7 +31,8 @@ pub use sublinear::Sublinear;
 
 // What all of the family stands on; strategies import it from here.
 use super::{
-    Front, Infeasible, Instead, Point, RunList, Scheduler, Task, editor, ids, layers, random, search, solver,
+    Front, Infeasible, Instead, Point, RunList, Scheduler, Task, blocks, editor, ids, layers, random, search,
+    solver,
 };
 
 /// Every strategy. This order is the order of the manual.
