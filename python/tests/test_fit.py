@@ -156,8 +156,8 @@ def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
     fitted.close()
     plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
     assert report.guided
-    # The first two calls are rehearsed, and may follow other plans. Kernels may take more scratch memory in one call
-    # than they were seen to take, and then more is run again there, but not in most of them.
+    # The first two calls are rehearsed, and may follow other plans. Kernels may take more scratch memory in
+    # one call than they were seen to take, and then more is run again there, but not in most of them.
     assert 0 < statistics.median(counts[2:]) == repetitions(plan, profile), counts
 
 

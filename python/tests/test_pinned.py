@@ -1,4 +1,4 @@
-"""Copies in pinned memory, with streams that do everything as late as they may: what CUDA's do now and then."""
+"""Copies in pinned memory, with streams that do everything as late as they may, as CUDA's do at times."""
 
 import random
 
@@ -12,7 +12,7 @@ from memfit.torch._pinned import Arena, Copies
 
 
 class LateStreams:
-    """Copies are made when somebody waits for them, and no sooner: what is freed or written to before is lost."""
+    """Copies are made when somebody waits for them: what is freed or written to before is lost."""
 
     def __init__(self):
         self.queues = {"out": [], "in": []}
@@ -124,7 +124,8 @@ def test_training_goes_through_it(name, recompute, monkeypatch):
     def means(told, _device, blank):
         streams = LateStreams()
         made.append(streams)
-        return {**told, "pinned": Copies(Elsewhere(told["host_budget"]), streams, blank)}, lambda: made.append("released")
+        copies = Copies(Elsewhere(told["host_budget"]), streams, blank)
+        return {**told, "pinned": copies}, lambda: made.append("released")
 
     monkeypatch.setattr(_pinned, "means", means)
     budget = int(floor + 0.5 * (without.peak - floor))

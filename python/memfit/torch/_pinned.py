@@ -1,9 +1,10 @@
 """Copies of a GPU's storages in pinned host memory, made and read back beside ops.
 
-One block of exactly the host budget is pinned when the budget begins: no copy asks the driver for memory, nothing is rounded up.
-Two streams copy, one in each direction. An event ends each copy; the stream of the ops waits for it before what was copied is
-freed, so the caching allocator, which hands memory out again in the order of that stream, needs not to be told more. A slice of
-the block is used again after the event of its last reader.
+One block of exactly the host budget is pinned when the budget begins: no copy asks the driver for memory, and
+nothing is rounded up. Two streams copy, one in each direction. An event ends each copy; the stream of the ops
+waits for it before what was copied is freed, so the caching allocator, which hands memory out again in the
+order of that stream, need not be told more. A slice of the block is used again after the event of its last
+reader.
 """
 
 import itertools
@@ -28,7 +29,7 @@ class Streams(Protocol):
     """Where copies run beside ops."""
 
     def begin(self, direction: Direction, work: Callable[[], None], after: Iterable[Any]) -> Any:
-        """Has `work` done in `direction` after all ops so far and the events `after`; the event of its end."""
+        """Has `work` done in `direction` after all ops so far and the events `after`; its event."""
 
     def join(self, event: Any) -> None:
         """Later ops run after `event`."""
@@ -102,8 +103,9 @@ class _Copy:
 
 
 class Copies:
-    """Copies by their numbers. `memory`, of the whole host budget, is read and written by `streams`; `blank` gives
-    memory of the device."""
+    """Copies by their numbers. `streams` read and write `memory`, the whole host budget; `blank` gives
+    memory of the device.
+    """
 
     def __init__(
         self, memory: torch.Tensor, streams: Streams, blank: Callable[[int], torch.UntypedStorage]
@@ -168,8 +170,10 @@ def _flat(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def pinned(size: int) -> torch.Tensor:
-    """Exactly `size` bytes of host memory that the GPU reads and writes by itself: PyTorch's own pinned memory is
-    rounded up to a power of two."""
+    """Exactly `size` bytes of host memory that the GPU reads and writes by itself.
+
+    PyTorch's own pinned memory is rounded up to a power of two.
+    """
     memory = torch.empty(size, dtype=torch.uint8)
     code = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), size, 0)
     if int(code) != 0:
@@ -183,8 +187,9 @@ def pinned(size: int) -> torch.Tensor:
 def means(
     told: dict[str, Any], device: torch.device, blank: Callable[[int], torch.UntypedStorage]
 ) -> tuple[dict[str, Any], Callable[[], None]]:
-    """What an engine on `device` is `told`, with copies in pinned memory where there are streams, and how fast their link is; and
-    what ends them."""
+    """What an engine on `device` is `told`, and what ends it: where there are streams, copies in pinned
+    memory, and how fast their link is.
+    """
     size = told["host_budget"]
     if device.type != "cuda" or size < _GRAIN:
         return {**told, "pinned": None}, lambda: None
