@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use memfit::engine::kit::{Profiles, Recipes, Slots};
-use memfit::engine::{Block, Host, HostError, Run, Source, StorageId};
-use memfit::ir::Form;
+use memfit::engine::{Block, Host, HostError, Run, Source, StorageId, Wanted};
 use memfit::tiers::{Kept, Shelf, density};
 use memfit::{Bytes, Nanos};
 use smallvec::SmallVec;
@@ -354,9 +353,9 @@ impl<B: Backend> Host for BurnHost<B> {
         B::save(&handle).map(|(bytes, _)| density(bytes))
     }
 
-    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, wanted: Wanted) -> Result<u64, HostError> {
         let block = match from {
-            Source::Copy(copy) => return self.shelf.forward(copy, form),
+            Source::Copy(copy) => return self.shelf.forward(copy, wanted.form),
             Source::Block(block) => block,
         };
         let started = Instant::now();
@@ -364,7 +363,7 @@ impl<B: Backend> Host for BurnHost<B> {
         let id = self.tensor_in(block).ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
         let (_, saved) = B::save(&handle).ok_or_else(none)?;
-        let (name, _) = self.shelf.store(Saved(handle), (id, saved), form, room)?;
+        let (name, _) = self.shelf.store(Saved(handle), (id, saved), wanted)?;
         self.now += started.elapsed();
         Ok(name)
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
-use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId};
-use memfit::ir::{Bytes, Form, Nanos};
+use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId, Wanted};
+use memfit::ir::{Bytes, Nanos};
 use memfit::tiers::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -359,12 +359,12 @@ impl Host for Torch {
         Some(density(self.bytes(block).ok()?.as_ref()))
     }
 
-    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, wanted: Wanted) -> Result<u64, HostError> {
         match from {
-            Source::Copy(copy) => self.shelf.forward(copy, form),
+            Source::Copy(copy) => self.shelf.forward(copy, wanted.form),
             Source::Block(block) => {
                 let bytes = self.bytes(block)?;
-                self.shelf.store(bytes, (), form, room).map(|(copy, _)| copy)
+                self.shelf.store(bytes, (), wanted).map(|(copy, _)| copy)
             }
         }
     }
