@@ -96,7 +96,8 @@ impl Search<'_> {
                 found.extend(self.start(point));
             }
         }
-        if !self.is_best(&found) {
+        // They know nothing of what is at home elsewhere.
+        if !self.is_best(&found) && !task.is_parked() {
             let all = || QUICK.iter().filter_map(|one| one.plan(task, budget, context).ok()).collect();
             for front in named.get_or_insert_with(all).iter().take_while(|_| !(context.stop)()) {
                 // With the same runs others may be away, or the same for other times.
