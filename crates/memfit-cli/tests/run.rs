@@ -44,16 +44,27 @@ fn a_budget_is_kept_and_changes_nothing() {
 #[test]
 fn scratch_may_count_within_the_budget() {
     let words = "run unet --batch 4 --steps 3 --budget floor+50% --json";
-    let (tensors, all) = (object(words), object(&format!("{words} --scratch")));
+    let counted = format!("{words} --scratch");
     let bytes = |run: &Value, key: &str| run[key].as_u64().unwrap();
-    for key in ["floor_bytes", "unconstrained_peak_bytes"] {
-        assert!(bytes(&tensors, key) < bytes(&all, key), "{key}: {tensors:#} {all:#}");
+    let tensors = object(words);
+    // A kernel has a buffer for each thread that takes part: with one thread, all of it is known from the recording.
+    let alone = Command::new(env!("CARGO_BIN_EXE_memfit"))
+        .args(counted.split_whitespace())
+        .env("RAYON_NUM_THREADS", "1")
+        .output()
+        .unwrap();
+    let alone: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    for (all, unforeseen) in [(&alone, 0), (&object(&counted), 4 << 20)] {
+        for key in ["floor_bytes", "unconstrained_peak_bytes"] {
+            assert!(bytes(&tensors, key) < bytes(all, key), "{key}: {tensors:#} {all:#}");
+        }
+        assert_eq!((&all["identical"], &all["scratch_counts"]), (&true.into(), &true.into()));
+        assert!(bytes(all, "peak_bytes") <= bytes(all, "budget_bytes"), "{all:#}");
+        // Tables, batches and threads, and nothing else.
+        let process = bytes(all, "measured_peak_bytes").saturating_sub(bytes(all, "budget_bytes"));
+        let unforeseen = bytes(all, "unforeseen_scratch_bytes").min(unforeseen);
+        assert!(process <= (2 << 20) + unforeseen && bytes(all, "temporaries_bytes") > 0, "{all:#}");
     }
-    assert_eq!((&all["identical"], &all["scratch_counts"]), (&true.into(), &true.into()));
-    assert!(bytes(&all, "peak_bytes") <= bytes(&all, "budget_bytes"), "{all:#}");
-    // Tables, batches and threads, and nothing else.
-    let process = bytes(&all, "measured_peak_bytes").saturating_sub(bytes(&all, "budget_bytes"));
-    assert!(process <= 2 << 20 && bytes(&all, "temporaries_bytes") > 0, "{all:#}");
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
         "temporaries_bytes": taken,
         "scratch_counts": scratch,
+        "unforeseen_scratch_bytes": row.report.filter(|_| scratch).map(|report| report.host.unforeseen),
         "process_bytes": process(row, scratch).map(|bytes| bytes.0),
         "table_bytes": row.report.map(|report| report.tables),
         "time_ns": row.measured.time().0,
@@ -197,7 +198,10 @@ fn text(
         if let (Some(report), Some(process)) = (row.report, process(row, scratch)) {
             let (peak, most) = (report.engine.peak, Bytes(report.host.temporaries));
             let counted = if scratch {
-                format!("{peak} of tensors and scratch")
+                let unforeseen = Bytes(report.host.unforeseen);
+                format!(
+                    "{peak} of tensors and scratch, at most {unforeseen} of scratch beyond what was known"
+                )
             } else {
                 format!("{peak} of tensors, {most} of scratch")
             };
