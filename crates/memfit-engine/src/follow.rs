@@ -33,7 +33,7 @@ impl<H: Host> Engine<'_, H> {
     /// Whether the engine follows a plan still.
     #[must_use]
     pub fn is_guided(&self) -> bool {
-        self.guide.is_some()
+        self.guide.is_some() || self.leading
     }
 
     /// Whether the plan that is followed runs something again that reads `tensor`, or a view of its storage. Then the bytes
@@ -86,16 +86,31 @@ impl<H: Host> Engine<'_, H> {
         }
         let op = guide.op;
         guide.op += 1;
-        guide.records[op] = record.into();
         // What is put in has no record.
         if let Some(record) = record {
             if call.is_some_and(|call| call.guessed) {
                 let planned = guide.plan.graph().op(OpId::at(op)).workspace;
                 self.state.records[record as usize].workspace = planned.0;
             }
-            guide.enlist(record);
+            guide.enlist(record, OpId::at(op));
         }
-        let goes_on = self.advance(&mut guide, Some(op));
+        self.go_on(guide, Some(op))
+    }
+
+    /// After the last call: what the plan still has to do.
+    pub(crate) fn follow_to_end(&mut self) -> Result<(), Fault> {
+        if !self.has_followed() {
+            return Ok(());
+        }
+        self.guide.take().map_or(Ok(()), |guide| self.go_on(guide, None))
+    }
+
+    /// As [`Engine::advance`]; where the plan can't be followed it's given up.
+    fn go_on(&mut self, mut guide: Guide, until: Option<usize>) -> Result<(), Fault> {
+        self.leading = true;
+        let goes_on = self.advance(&mut guide, until);
+        self.leading = false;
+        self.strike(&mut guide);
         self.guide = Some(guide);
         if !goes_on? {
             self.diverge();
@@ -103,19 +118,9 @@ impl<H: Host> Engine<'_, H> {
         Ok(())
     }
 
-    /// After the last call: what the plan still has to do.
-    pub(crate) fn follow_to_end(&mut self) -> Result<(), Fault> {
-        let Some(mut guide) = self.guide.take() else { return Ok(()) };
-        if !guide.is_done() {
-            self.guide = Some(guide);
-            return Ok(());
-        }
-        let goes_on = self.advance(&mut guide, None);
-        self.guide = Some(guide);
-        if !goes_on? {
-            self.diverge();
-        }
-        Ok(())
+    /// `guide` is told of records that have gone.
+    fn strike(&mut self, guide: &mut Guide) {
+        self.struck.drain(..).for_each(|record| guide.strike(record));
     }
 
     /// A tensor has been put in while the plan is followed.
@@ -193,12 +198,8 @@ impl<H: Host> Engine<'_, H> {
                         self.prefer(guide, &compute);
                         return Ok(true);
                     }
-                    let record = guide.records.get(compute.op.index()).and_then(|record| record.get());
                     self.prefer(guide, &compute);
-                    let repeated = match record {
-                        Some(record) => self.repeat(guide, record, compute.op)?,
-                        None => false,
-                    };
+                    let repeated = self.repeat(guide, compute.op)?;
                     self.preferred.clear();
                     repeated
                 }
@@ -323,7 +324,9 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<bool, Fault> {
         guide.hold(value, buffer);
         let named = guide.likely(value);
-        if self.storage_named(named).is_some() {
+        // What has left the tables since nobody can need.
+        let is_known = named.tensor.get().is_some();
+        if self.storage_named(named).is_some() || (is_known && self.tensor_named(named).is_none()) {
             return Ok(true);
         }
         if let Some(done) = self.load_home(guide, value, place)? {
@@ -407,23 +410,26 @@ impl<H: Host> Engine<'_, H> {
         Ok(true)
     }
 
-    /// Runs `record` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where what it makes is there:
-    /// then it may be there to stay, and the record gone.
-    fn repeat(&mut self, guide: &Guide, record: u32, op: OpId) -> Result<bool, Fault> {
-        let made = guide.plan.graph().op(op).writes;
-        if made.iter().all(|value| self.storage_named(guide.tensors[value.index()]).is_some()) {
+    /// Runs `op` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where
+    /// what it makes is there, or has left the tables: its record may have gone then, and nobody can need it.
+    fn repeat(&mut self, guide: &mut Guide, op: OpId) -> Result<bool, Fault> {
+        self.strike(guide);
+        let planned = guide.plan.graph().op(op).writes;
+        let is_missing = |value: &ValueId| {
+            self.tensor_named(guide.tensors[value.index()]).is_some_and(|(_, this)| !this.defined)
+        };
+        if !planned.iter().any(is_missing) {
             return Ok(true);
         }
+        let Some(record) = guide.records[op.index()].get() else { return Ok(false) };
         let this = self.state.record(record);
         let repeatable = !matches!(this.effect, Effect::Once | Effect::Collective);
-        let known = guide.live.get(record as usize) == Some(&true)
-            && this.writes.len() == guide.plan.graph().op(op).writes.len();
         // A view whose bytes are back is made again with its op, and so is what can be evicted.
         let there = |&read: &u32| {
             let storage = self.state.storage(self.state.storage_of(read));
             self.is_had(read) || storage.resident || storage.evictable
         };
-        if !known || !repeatable || !this.reads.iter().all(there) {
+        if !repeatable || this.writes.len() != planned.len() || !this.reads.iter().all(there) {
             return Ok(false);
         }
         let missing = this.made().find(|&made| !self.state.tensor(made).defined);
@@ -447,8 +453,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Records leave the tables: the plan can't name them any more.
     pub(crate) fn forget_record(&mut self, record: u32) {
-        if let Some(live) = self.guide.as_mut().and_then(|guide| guide.live.get_mut(record as usize)) {
-            *live = false;
+        match &mut self.guide {
+            Some(guide) => guide.strike(record),
+            None if self.leading => self.struck.push(record),
+            None => {}
         }
     }
 

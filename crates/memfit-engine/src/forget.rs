@@ -14,7 +14,7 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn released(&mut self, storage: u32) {
         match self.settings.dealloc {
             // The plan says when.
-            _ if self.guide.is_some() => {}
+            _ if self.is_guided() => {}
             Dealloc::EagerEvict => {
                 if self.state.storage(storage).in_pool {
                     self.evict(storage);

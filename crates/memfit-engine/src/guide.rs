@@ -41,8 +41,8 @@ pub(crate) struct Guide {
     last_repeats: Vec<usize>,
     /// For each tensor its value.
     values: Vec<Maybe<ValueId>>,
-    /// By number of record, whether it was made under guidance and has not gone since.
-    pub(crate) live: Vec<bool>,
+    /// For each record that was made under guidance, and has not gone since, its op.
+    ops: Vec<Maybe<OpId>>,
 }
 
 impl Guide {
@@ -72,16 +72,25 @@ impl Guide {
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
             last_repeats,
             values: Vec::new(),
-            live: Vec::new(),
+            ops: Vec::new(),
         }
     }
 
-    pub(crate) fn enlist(&mut self, record: u32) {
+    /// `record` is that of `op`.
+    pub(crate) fn enlist(&mut self, record: u32, op: OpId) {
         let at = record as usize;
-        if self.live.len() <= at {
-            self.live.resize(at + 1, false);
+        if self.ops.len() <= at {
+            self.ops.resize(at + 1, Maybe::NONE);
         }
-        self.live[at] = true;
+        self.ops[at] = op.into();
+        self.records[op.index()] = record.into();
+    }
+
+    /// `record` has left the tables: its number may come to be another's.
+    pub(crate) fn strike(&mut self, record: u32) {
+        if let Some(op) = self.ops.get_mut(record as usize).and_then(|op| std::mem::take(op).get()) {
+            self.records[op.index()] = Maybe::NONE;
+        }
     }
 
     /// `value` is this tensor.

@@ -22,7 +22,7 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn put_away(&mut self, storage: u32) -> Result<(), Fault> {
         self.stats.evictions += 1;
         // There is a link where storages are stored for room, and a tier to store them in.
-        if self.state.link.is_some() && self.guide.is_none() && !self.stores.has(storage) {
+        if self.state.link.is_some() && !self.is_guided() && !self.stores.has(storage) {
             let size = Bytes(self.state.storage(storage).size);
             if let Some(tier) = self.cheaper_tier(storage, size)
                 && let Some(row) = self.store(storage, Form::Tier(tier), size, None)?

@@ -78,7 +78,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back, but for there being no room, or for its taking longer than all first runs so far:
     /// then the part is left as it is.
     pub fn cut_past(&mut self) -> Result<(), Fault> {
-        if !self.settings.cut || !self.settings.forget || self.guide.is_some() {
+        if !self.settings.cut || !self.settings.forget || self.is_guided() {
             return Ok(());
         }
         self.prune();

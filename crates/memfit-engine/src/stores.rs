@@ -279,7 +279,7 @@ impl<H: Host> Engine<'_, H> {
             return Err(self.gone(tensor));
         }
         // The copy of what can't be computed again serves when it is parked once more.
-        if self.guide.is_none() && !parked {
+        if !self.is_guided() && !parked {
             self.discard_all_of(storage);
         }
         Ok(self.state.tensor(tensor).defined)
