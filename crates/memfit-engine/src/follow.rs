@@ -8,6 +8,7 @@
 //! online policy would have left them, so it goes on from there.
 
 use memfit_ir::{BufferId, Bytes, Content, Effect, Form, OpId, Step, StepId, Tier, ValueId};
+use smallvec::SmallVec;
 
 use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
@@ -411,17 +412,27 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// Runs `op` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where
-    /// what it makes is there, or has left the tables: its record may have gone then, and nobody can need it.
+    /// what it makes is there, or has left the tables: nobody can need it. Its record has gone where that stays for good; then
+    /// it may have been parked.
     fn repeat(&mut self, guide: &mut Guide, op: OpId) -> Result<bool, Fault> {
         self.strike(guide);
         let planned = guide.plan.graph().op(op).writes;
-        let is_missing = |value: &ValueId| {
-            self.tensor_named(guide.tensors[value.index()]).is_some_and(|(_, this)| !this.defined)
+        let missing = |value: &ValueId| {
+            let (tensor, this) = self.tensor_named(guide.tensors[value.index()])?;
+            (!this.defined).then_some(tensor)
         };
-        if !planned.iter().any(is_missing) {
+        let missing: SmallVec<[u32; 2]> = planned.iter().filter_map(missing).collect();
+        if missing.is_empty() {
             return Ok(true);
         }
-        let Some(record) = guide.records[op.index()].get() else { return Ok(false) };
+        let Some(record) = guide.records[op.index()].get() else {
+            for tensor in missing {
+                if !self.bring_back(tensor)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        };
         let this = self.state.record(record);
         let repeatable = !matches!(this.effect, Effect::Once | Effect::Collective);
         // A view whose bytes are back is made again with its op, and so is what can be evicted.

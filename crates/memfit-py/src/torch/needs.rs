@@ -12,6 +12,10 @@ use super::dispatch::Inner;
 use super::ops::Op;
 use super::storages::Slot;
 
+/// Bytes of two complex numbers. PyTorch makes tensors of numbers among an op's operands before the op is seen. Each op has room
+/// for them, so after each there is room for those of the next.
+const NUMBERS: u64 = 32;
+
 impl Inner {
     /// Looks at the operands for what the shapes leave open.
     pub(super) fn by_data(
@@ -53,9 +57,13 @@ impl Inner {
         self.put_bytes(py, self.engine.host.glue.state_bytes)
     }
 
-    /// Bytes that a repetition takes beside the op's own: the generator's present state, which is put back afterwards.
+    /// Bytes taken beside the op's own: by numbers, and by a repetition for the generator's present state, which is put back
+    /// afterwards.
     pub(super) fn put_aside(&self, effect: Effect) -> u64 {
-        if effect == Effect::Seeded { self.engine.host.glue.state_bytes } else { 0 }
+        let glue = &self.engine.host.glue;
+        let state = if effect == Effect::Seeded { glue.state_bytes } else { 0 };
+        // Numbers are tensors of the CPU.
+        if glue.is_limited { state.saturating_add(NUMBERS) } else { state }
     }
 
     /// Room for bytes that are in no storage.
