@@ -23,8 +23,8 @@ pub use csr::Csr;
 pub use device::{Bank, Device, Dtype, Limits, Link, Store, Tier, usable_rate};
 pub use digest::{BadDigest, Digest, DigestHasher};
 pub use graph::{
-    Algorithm, Effect, Graph, GraphBuilder, GraphError, Op, OpSpec, Phase, Pin, Price, Reuse, Role, Value,
-    ValueSpec,
+    Algorithm, Effect, Graph, GraphBuilder, GraphError, Need, Op, OpSpec, Phase, Pin, Price, Reuse, Role,
+    Value, ValueSpec,
 };
 pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
 pub use plan::{Layout, Place, Plan};

@@ -6,7 +6,7 @@
 //! [`crate::place`] and [`crate::lanes`]. Where its choices lead into a dead end it gives up, and the caller
 //! tries another seed.
 
-use memfit_ir::{BufferId, Bytes, Codec, Content, CopyId, Effect, Graph, OpId, Tier, ValueId};
+use memfit_ir::{BufferId, Bytes, Codec, Content, CopyId, Effect, Graph, Need, OpId, Tier, ValueId};
 
 use crate::Rng;
 use crate::draft::{Act, Draft};
@@ -270,7 +270,9 @@ impl<'a> Writer<'a> {
                 self.holdings[value.index()].push(Holding::Host(to));
             }
             (Holding::Plain(from), _) => {
-                let Some(codec) = self.rng.pick(&self.habits.codecs) else { return Some(()) };
+                let needed = self.needed_of(value);
+                let codec = self.rng.pick(&self.habits.codecs).filter(|codec| codec.keeps() >= needed);
+                let Some(codec) = codec else { return Some(()) };
                 let slack = Bytes(if self.rng.chance(20) { self.rng.below(9) as u64 } else { 0 });
                 let size = codec.room(&self.graph.value(value)) + slack;
                 let to = self.buffer(Content::Encoded(value, codec), size, None, None);
@@ -281,6 +283,15 @@ impl<'a> Writer<'a> {
             (Holding::Host(from), _) => self.fetch(value, from),
         }
         Some(())
+    }
+
+    /// The most that is ever read of `value`.
+    fn needed_of(&self, value: ValueId) -> Need {
+        if self.graph.is_result(value) {
+            return Need::Value;
+        }
+        let readers = self.graph.value(value).readers.iter();
+        readers.map(|&op| self.graph.op(op).need_of(value)).max().unwrap_or(Need::Shape)
     }
 
     fn decode(&mut self, value: ValueId, from: BufferId) {

@@ -1,7 +1,7 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
+use memfit_ir::{Bytes, Codec, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
 use memfit_plan::Context;
 use memfit_plan::families::{Named, default_of};
 use memfit_plan::liveness::Profile;
@@ -100,6 +100,8 @@ pub struct Summary {
     pub encoded: Bytes,
     /// Part of the step time in which codecs encode and decode.
     pub codec: Nanos,
+    /// Lossy codecs that it uses, by their order in [`Codec::ALL`].
+    pub lossy: Vec<Codec>,
     /// What running on several lanes gives, where it was asked for.
     pub lanes: Option<LaneSummary>,
     /// Seconds of planning, the judge included.
@@ -259,6 +261,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         held_by: None,
         encoded: Bytes::ZERO,
         codec: Nanos::ZERO,
+        lossy: Vec::new(),
         lanes: None,
         planning_seconds: 0.0,
     };
@@ -382,6 +385,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         held_by: held_by(graph, &plan.program, goal.device.align).map(|op| label_of(graph, op)),
         encoded,
         codec,
+        lossy: plan.program.lossy(),
         lanes: on_lanes,
         ..summary
     };

@@ -95,6 +95,7 @@ impl<'a> Planner<'a> {
         let mut limits = choice.device.limits();
         limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
         limits.replays_random = goal.replays(graph);
+        limits.lossy.clone_from(&goal.options.lossy);
         let quick = if chosen.info().name == default_of("place") { placer("dive")? } else { chosen };
         Ok(Planner { graph, goal, choice, tools, limits, placer: chosen, quick, tasks: Mutex::default() })
     }

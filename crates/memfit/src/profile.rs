@@ -66,7 +66,7 @@ pub fn save(
 /// [`Failure::Infeasible`] if it was made for more than `budget`, [`Failure::Rejected`] if it is wrong.
 pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<StepPlan, Failure> {
     let graph = input::graph(profile, &Default::default())?;
-    let (_, verified) = check(plan, &graph, None)?;
+    let (_, verified) = check(plan, &graph, None, &[])?;
     let peak = verified.peak();
     if let Some(budget) = budget.filter(|&budget| budget < peak) {
         let (needed, floor) = (peak, peak);
