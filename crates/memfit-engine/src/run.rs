@@ -1,12 +1,12 @@
 //! Making room, and running ops.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, Need};
 
 use crate::call::Output;
 use crate::engine::Engine;
 use crate::evict::Ask;
 use crate::fault::Fault;
-use crate::host::{Block, Host, Run, expected};
+use crate::host::{Block, Host, Run, Seen, expected};
 use crate::ids::StorageId;
 use crate::log::Log;
 use crate::maybe::Maybe;
@@ -291,11 +291,11 @@ impl<H: Host> Engine<'_, H> {
             if !this.resident || root.is_none_or(|root| !root.value.is(value)) {
                 continue;
             }
-            let seen = self.host.density(self.block(storage));
-            let density = seen.map(with_margin).filter(|&density| density <= DENSE);
-            if let (Some(log), Some(density)) = (&mut self.log, density) {
+            let Seen { density, dtype } = self.host.look(self.block(storage));
+            let density = density.map(with_margin).filter(|&density| density <= DENSE);
+            if let Some(log) = &mut self.log {
                 // What is encoded by now is taken to be as dense as its plan has it.
-                log.see(value, density);
+                log.see(value, density, dtype);
             }
         }
     }
@@ -343,6 +343,7 @@ impl<H: Host> Engine<'_, H> {
                 let this = &mut self.state.storages[storage as usize];
                 this.resident = true;
                 this.offset = block.offset.0;
+                this.keeps = Need::Value;
                 fresh.push(storage);
             }
             self.state.tensors[written as usize].defined = true;
@@ -376,7 +377,8 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn undefine(&mut self, storage: u32) {
-        self.state.storages[storage as usize].resident = false;
+        let this = &mut self.state.storages[storage as usize];
+        (this.resident, this.keeps) = (false, Need::Value);
         for at in 0..self.state.storage(storage).tensors.len() {
             let tensor = self.state.storage(storage).tensors[at];
             self.state.tensors[tensor as usize].defined = false;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use memfit_codec::zvc;
-use memfit_engine::HostError;
-use memfit_ir::{Bytes, Codec, Form, Tier};
+use memfit_codec::{Coder, by_name};
+use memfit_engine::{HostError, Wanted};
+use memfit_ir::{Codec, Form, Need, Tier};
 
 use crate::pool::{Buffer, Pool};
 use crate::queue::{Queue, Ticket};
@@ -106,8 +106,7 @@ impl<K: Kept> Shelf<K> {
         Ok(Shelf { pool: Pool::new(capacity), spill, queues, room, ..Shelf::default() })
     }
 
-    /// Begins a copy of `from`, the bytes of a storage that is `of`, in `form`, of at most `room` bytes. One in device memory is
-    /// made at once.
+    /// Begins a copy of `from`, the bytes of a storage that is `of`, as `wanted`. One in device memory is made at once.
     ///
     /// # Errors
     ///
@@ -116,13 +115,12 @@ impl<K: Kept> Shelf<K> {
         &mut self,
         from: K::From,
         of: K::Of,
-        form: Form,
-        room: Bytes,
+        wanted: Wanted,
     ) -> Result<(u64, Option<K::From>), HostError> {
         self.look();
-        let size = from.as_ref().len();
+        let (form, size) = (wanted.form, from.as_ref().len());
         if let Some(codec) = form.codec() {
-            let packed = encoded(codec, from.as_ref(), room)?;
+            let packed = encoded(codec, from.as_ref(), wanted)?;
             let place = Some(Place::Here(Arc::new(packed)));
             let made = self.add(Copy { place, codec: Some(codec), size, of, busy: None });
             return match form.tier() {
@@ -214,10 +212,9 @@ impl<K: Kept> Shelf<K> {
             match (codec, &place) {
                 (None, Place::Disk(extent, _)) => extent.read(into.as_mut())?,
                 (None, _) => into.as_mut().copy_from_slice(&place.read()?),
-                (Some(_), _) => {
-                    let plain = zvc::decode(&place.read()?, size);
-                    let plain = plain.map_err(|damaged| HostError(damaged.to_string()))?;
-                    into.as_mut().copy_from_slice(&plain);
+                (Some(codec), _) => {
+                    let decoded = coder(codec)?.decode_into(&place.read()?, into.as_mut());
+                    decoded.map_err(|damaged| HostError(damaged.to_string()))?;
                 }
             }
             Ok(into)
@@ -343,13 +340,26 @@ fn copied(place: &Place, buffer: Option<Buffer>) -> Result<Place, HostError> {
     }
 }
 
-fn encoded(codec: Codec, bytes: &[u8], room: Bytes) -> Result<Vec<u8>, HostError> {
-    match codec {
-        Codec::Zvc => {
-            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
-            let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
-            zvc::encode_within(bytes, room).ok_or_else(more)
-        }
-        _ => Err(HostError(format!("there is no codec `{}` here", codec.name()))),
+fn coder(codec: Codec) -> Result<&'static dyn Coder, HostError> {
+    by_name(codec.name()).ok_or_else(|| HostError(format!("there is no codec `{}` here", codec.name())))
+}
+
+/// `bytes` by `codec`, in no more memory than they take.
+fn encoded(codec: Codec, bytes: &[u8], wanted: Wanted) -> Result<Vec<u8>, HostError> {
+    let coder = coder(codec)?;
+    if codec.keeps() == Need::Sign && has_nan(bytes) {
+        // A NaN is not above zero, and not below: whoever asks for one of both may have another answer than for zero.
+        return Err(HostError(format!("`{}` keeps no NaN", codec.name())));
     }
+    let room = usize::try_from(wanted.room.0).unwrap_or(usize::MAX);
+    let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
+    let mut packed = coder.encode(bytes, room, wanted.key).ok_or_else(more)?;
+    packed.shrink_to_fit();
+    Ok(packed)
+}
+
+/// Whether one of the words is no number.
+fn has_nan(bytes: &[u8]) -> bool {
+    let (words, _) = bytes.as_chunks();
+    words.iter().fold(false, |found, word| found | f32::from_ne_bytes(*word).is_nan())
 }

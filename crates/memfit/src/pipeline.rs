@@ -171,8 +171,16 @@ pub struct Planned {
 /// the judge refuses our own plan.
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
-    let mut found =
-        if goal.options.effort == u32::MAX { deepen(graph, goal, tools) } else { round(graph, goal, tools) };
+    let find = |goal: &Goal| match goal.options.effort {
+        u32::MAX => deepen(graph, goal, tools),
+        _ => round(graph, goal, tools),
+    };
+    let may_lose = !goal.options.lossy.is_empty() && Choice::of(goal)?.is_by_default();
+    // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
+    let mut found = find(&if may_lose { goal.lossless() } else { goal.clone() });
+    if may_lose && matches!(found, Err(Failure::Infeasible(_))) && !(tools.stop)() {
+        found = find(goal);
+    }
     if let Ok(planned) = &mut found {
         planned.summary.planning_seconds = (tools.now)() - started;
     }
@@ -420,8 +428,7 @@ impl Planned {
     #[must_use]
     pub fn compare(&self, goal: &Goal, tools: &Tools<'_>) -> Vec<PlacerRow> {
         let Goal { device, options, .. } = goal;
-        let context =
-            Context { device, seed: options.seed, stop: tools.stop, effort: 1, enough: Bytes::ZERO };
+        let context = Context { seed: options.seed, stop: tools.stop, ..Context::new(device) };
         let quick = PLACERS.iter().filter(|placer| placer.is_quick());
         quick
             .map(|placer| {

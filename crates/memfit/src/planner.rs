@@ -101,8 +101,9 @@ impl<'a> Planner<'a> {
     }
 
     pub(crate) fn context(&self, enough: Bytes) -> Context<'_> {
-        let Options { seed, effort, .. } = self.goal.options;
-        Context { device: &self.choice.device, seed, stop: self.tools.stop, effort, enough }
+        let Options { seed, effort, lossy, .. } = &self.goal.options;
+        let (seed, effort) = (*seed, *effort);
+        Context { device: &self.choice.device, seed, stop: self.tools.stop, effort, enough, lossy }
     }
 
     fn in_place(&self) -> InPlace {

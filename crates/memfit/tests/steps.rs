@@ -14,7 +14,7 @@ const LAYERS: usize = 24;
 fn engine() -> Engine<'static, VirtualHost> {
     let none: &[&str] = &[];
     let clock = || std::time::Duration::ZERO;
-    let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), none, &clock).unwrap();
+    let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), [none, none], &clock).unwrap();
     Engine::new(VirtualHost::of(&settings), settings).unwrap()
 }
 

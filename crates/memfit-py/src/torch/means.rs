@@ -27,6 +27,7 @@ pub(super) struct Means {
     recompute: bool,
     /// Names of codecs.
     lossless: Vec<String>,
+    lossy: Vec<String>,
     /// Who makes copies in host memory where the device has streams, in place of the shelf.
     pinned: Option<Py<PyAny>>,
 }
@@ -49,7 +50,8 @@ impl Means {
     /// Settings of an engine with so many bytes.
     pub(super) fn settings(&self, budget: Bytes) -> PyResult<Settings> {
         let started = Instant::now();
-        let settings = host_settings(budget, &self.room(), &self.lossless, &|| started.elapsed());
+        let settings =
+            host_settings(budget, &self.room(), [&self.lossless, &self.lossy], &|| started.elapsed());
         let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
         let parking = self.room().host.is_some() || self.room().disk.is_some();
         settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {

@@ -83,9 +83,13 @@ pub(in crate::commands) struct RunArgs {
     /// Run no op again: move tensors only [strategy: `offload:best`]
     #[arg(long, conflicts_with = "strategy")]
     no_recompute: bool,
-    /// A lossless codec by which plans may hold sparse tensors between two uses: `zvc` drops their zeros [default: none]
-    #[arg(long, value_name = "NAME", value_parser = ["zvc"])]
-    codec: Option<String>,
+    /// Lossless codecs by which plans may hold tensors between two uses: `zvc` and `csr` drop zeros, `binarize` keeps signs where only
+    /// those are read [default: none]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    codec: Vec<String>,
+    /// Codecs that lose something, such as `int8+mask`, or `gist`, for where no plan without them fits [default: none]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    lossy: Vec<String>,
     /// How many steps
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000))]
     steps: u16,
@@ -239,9 +243,17 @@ fn common(args: &RunArgs, seed: u64) -> Options {
         host: args.host_budget.map(size),
         link: args.link,
         recompute: !args.no_recompute,
-        zvc: args.codec.is_some(),
+        lossless: forever(&args.codec),
+        lossy: forever(&args.lossy),
         ..Options::default()
     }
+}
+
+/// Names that stay for as long as the process runs.
+fn forever(names: &[String]) -> &'static [&'static str] {
+    let names: Vec<&'static str> =
+        names.iter().map(|name| &*Box::leak(name.clone().into_boxed_str())).collect();
+    Box::leak(names.into_boxed_slice())
 }
 
 /// Bytes per second: a size, with or without `/s`.

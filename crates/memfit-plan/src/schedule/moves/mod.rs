@@ -85,7 +85,8 @@ impl Wait {
             }
             Form::Encoded(codec) => {
                 let room = signed(codec.room(&this).round_up(device.align));
-                (room < task.size[value.index()]).then_some((0, 0))?
+                let suits = codec.suits(this.dtype);
+                (suits && room < task.size[value.index()]).then_some((0, 0))?
             }
             Form::EncodedOn(..) => return None,
         };
