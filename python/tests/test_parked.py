@@ -213,15 +213,15 @@ def test_a_step_that_fails_leaves_all_to_be_read(tmp_path):
     assert last == digests(net, optimizer)
 
 
-@pytest.mark.parametrize("to", [0, 1 << 20])
-def test_a_copy_that_is_lost_is_an_error_and_never_other_bits(to, tmp_path):
+def lost(to: int, directory: pathlib.Path) -> None:
+    """Steps whose disk is cut to `to` bytes; for a process of its own, all of which may be parked."""
     losses, _ = plainly(3)
     budget, _ = below(30)
     _net, _optimizer, step, tokens = training()
     torch.manual_seed(1)
-    fitted = memfit.torch.fit(step, budget, check=False, **means("disk", tmp_path))
+    fitted = memfit.torch.fit(step, budget, check=False, **means("disk", directory))
     assert [float(fitted(tokens)) for _ in range(2)] == losses[:2]
-    (path,) = spilled(tmp_path)
+    (path,) = spilled(directory)
     # Cut, and grown again: what is read there would be zeros.
     size = pathlib.Path(path).stat().st_size
     subprocess.run([sys.executable, "-c", f"import os; os.truncate('{proc(path)}', {to})"], check=True)
@@ -233,6 +233,18 @@ def test_a_copy_that_is_lost_is_an_error_and_never_other_bits(to, tmp_path):
     assert not memfit.torch.is_enabled()
 
 
+@pytest.mark.parametrize("to", [0, 1 << 20])
+def test_a_copy_that_is_lost_is_an_error_and_never_other_bits(to, tmp_path):
+    done = subprocess.run(
+        [sys.executable, __file__, str(to), str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def proc(path: str) -> str:
     """`path` of this process, as another sees it."""
     return path.replace("/self/", f"/{os.getpid()}/")
+
+
+if __name__ == "__main__":
+    lost(int(sys.argv[1]), pathlib.Path(sys.argv[2]))

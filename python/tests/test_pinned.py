@@ -79,7 +79,7 @@ def test_slices_never_overlap_and_holes_join(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_what_comes_back_is_what_went(seed):
     rng = random.Random(seed)
-    copies = Copies(torch.empty(40_000, dtype=torch.uint8), LateStreams(), storage)
+    copies = Copies(torch.empty(40_000, dtype=torch.uint8), LateStreams())
     held, refused = {}, 0
     for step in range(300):
         free = [number for number, row in held.items() if row[1] is None]
@@ -121,10 +121,10 @@ def test_training_goes_through_it(name, recompute, monkeypatch):
     without, floor = train(CASES[name]), train(CASES[name], AMPLE, watch=True).floor
     made = []
 
-    def means(told, _device, blank):
+    def means(told, _device):
         streams = LateStreams()
         made.append(streams)
-        copies = Copies(Elsewhere(told["host_budget"]), streams, blank)
+        copies = Copies(Elsewhere(told["host_budget"]), streams)
         return {**told, "pinned": copies}, lambda: made.append("released")
 
     monkeypatch.setattr(_pinned, "means", means)

@@ -51,13 +51,9 @@ fn scratch_may_count_within_the_budget() {
     }
     assert_eq!((&all["identical"], &all["scratch_counts"]), (&true.into(), &true.into()));
     assert!(bytes(&all, "peak_bytes") <= bytes(&all, "budget_bytes"), "{all:#}");
-    assert!(bytes(&all, "temporaries_bytes") > 0, "{all:#}");
-    // Tables, batches and threads, and nothing else. What threads hold at the moment of the peak differs from run to run,
-    // and most where the machine is busy: the least of three runs counts.
-    let process = |run: &Value| bytes(run, "measured_peak_bytes").saturating_sub(bytes(run, "budget_bytes"));
-    let again = std::iter::repeat_with(|| process(&object(&format!("{words} --scratch")))).take(2);
-    let least = std::iter::once(process(&all)).chain(again).find(|&process| process <= 2 << 20);
-    assert!(least.is_some(), "{all:#}");
+    // Tables, batches and threads, and nothing else.
+    let process = bytes(&all, "measured_peak_bytes").saturating_sub(bytes(&all, "budget_bytes"));
+    assert!(process <= 2 << 20 && bytes(&all, "temporaries_bytes") > 0, "{all:#}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use memfit_plan::schedule::offload::{AutoSwap, MoDnn, Vdnn};
 use memfit_plan::schedule::{Cost, Scheduler, Task, compress, hybrid, offload, recompute};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
-use memfit_testkit::{Layered, device, layered};
+use memfit_testkit::{Layered, cases, device, layered};
 use memfit_verify::verify;
 
 const KIB: u64 = 1 << 10;
@@ -262,6 +262,19 @@ fn what_is_sparse_waits_encoded() {
     assert!(found > 50 && encodes > 50 && faster > 10 && dense > 30);
 }
 
+/// Tells `look` how many ops the random graph of `seed` has, and how long its step is by a strategy, within a budget between the
+/// floor and the peak.
+fn on_random(seed: u64, look: impl FnOnce(usize, &dyn Fn(&dyn Scheduler) -> Option<Nanos>)) {
+    let graph = graph(seed);
+    let order: Vec<OpId> = graph.op_ids().collect();
+    let device = linked(Bytes(1 << 30));
+    let context = Context::new(&device);
+    let task = Task::new(&graph, &order, InPlace::May, true, &context);
+    let (floor, peak) = (task.floor().0, task.reference());
+    let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * (1 + seed % 4) / 5);
+    look(task.nodes(), &|one| one.plan(&task, budget, &context).ok()?.time());
+}
+
 /// vDNN++ is vDNN without its wait, and AutoSwap weighs what its scores weigh alone.
 #[test]
 fn what_is_built_on_another_is_not_slower() {
@@ -271,27 +284,21 @@ fn what_is_built_on_another_is_not_slower() {
     ];
     let (mut compared, mut faster, mut best, mut behind) = (0, 0, 0, 0);
     for seed in 0..120 {
-        let graph = graph(seed);
-        let order: Vec<OpId> = graph.op_ids().collect();
-        let device = linked(Bytes(1 << 30));
-        let context = Context::new(&device);
-        let task = Task::new(&graph, &order, InPlace::May, true, &context);
-        let (floor, peak) = (task.floor().0, task.reference());
-        let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * (1 + seed % 4) / 5);
-        let time = |one: &dyn Scheduler| one.plan(&task, budget, &context).ok()?.time();
-        let ours = time(&offload::Best);
-        for (better, others) in pairs {
-            for other in others {
-                let Some(alone) = time(*other) else { continue };
-                let what = format!("seed {seed}: {} and {}", better.info().name, other.info().name);
-                let time = time(better).unwrap_or_else(|| panic!("{what}"));
-                assert!(time <= alone, "{what}: {time} against {alone}");
-                compared += 1;
-                faster += usize::from(time < alone);
-                best += usize::from(ours.is_some_and(|ours| ours <= time));
-                behind += usize::from(ours.is_none_or(|ours| ours > time));
+        on_random(seed, |_, time| {
+            let ours = time(&offload::Best);
+            for (better, others) in pairs {
+                for other in others {
+                    let Some(alone) = time(*other) else { continue };
+                    let what = format!("seed {seed}: {} and {}", better.info().name, other.info().name);
+                    let time = time(better).unwrap_or_else(|| panic!("{what}"));
+                    assert!(time <= alone, "{what}: {time} against {alone}");
+                    compared += 1;
+                    faster += usize::from(time < alone);
+                    best += usize::from(ours.is_some_and(|ours| ours <= time));
+                    behind += usize::from(ours.is_none_or(|ours| ours > time));
+                }
             }
-        }
+        });
     }
     println!(
         "{compared} compared, {faster} faster; `best` ahead or level {best} times, behind {behind} times"
@@ -391,27 +398,20 @@ fn without_a_link_it_says_so() {
 /// by little.
 #[test]
 fn nothing_named_is_faster_than_best() {
-    let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let solvers = ["autotm-static", "autotm-sync", "autotm-async", "swapadvisor"];
     let (mut compared, mut slower, mut worst) = (0u64, 0u64, 1.0f64);
-    for seed in 0..cases {
-        let graph = graph(seed);
-        let order: Vec<OpId> = graph.op_ids().collect();
-        let device = linked(Bytes(1 << 30));
-        let context = Context::new(&device);
-        let task = Task::new(&graph, &order, InPlace::May, true, &context);
-        let (floor, peak) = (task.floor().0, task.reference());
-        let budget = Bytes(floor.0 + peak.0.saturating_sub(floor.0) * (1 + seed % 4) / 5);
-        let time = |one: &dyn Scheduler| one.plan(&task, budget, &context).ok()?.time();
-        let Some(ours) = time(&offload::Best) else { continue };
-        for other in offload::OFFLOADS {
-            let Some(theirs) = time(*other) else { continue };
-            let name = other.info().name;
-            assert!(ours <= theirs || task.nodes() <= 32 || solvers.contains(&name), "seed {seed}: {name}");
-            compared += 1;
-            slower += u64::from(ours > theirs);
-            worst = worst.max(ours.0 as f64 / theirs.0 as f64);
-        }
+    for seed in 0..cases(60) {
+        on_random(seed, |nodes, time| {
+            let Some(ours) = time(&offload::Best) else { return };
+            for other in offload::OFFLOADS {
+                let Some(theirs) = time(*other) else { continue };
+                let name = other.info().name;
+                assert!(ours <= theirs || nodes <= 32 || solvers.contains(&name), "seed {seed}: {name}");
+                compared += 1;
+                slower += u64::from(ours > theirs);
+                worst = worst.max(ours.0 as f64 / theirs.0 as f64);
+            }
+        });
     }
     println!("{compared} compared, {slower} faster than `best`, by {:.2} % at most", 100.0 * (worst - 1.0));
     assert!(compared > 300 && slower * 20 < compared && worst < 1.02);

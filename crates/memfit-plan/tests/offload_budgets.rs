@@ -7,11 +7,7 @@ use memfit_ir::{Bytes, Device, Graph, InPlace, Link, Nanos, OpId, OpSpec, Store,
 use memfit_plan::Context;
 use memfit_plan::schedule::{LEAST_MOVED, Scheduler, Task, early, offload};
 use memfit_testkit::brute::fastest_moves;
-use memfit_testkit::{Layered, Rng, Sketch, device, layered};
-
-fn cases(few: u64) -> u64 {
-    std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(few)
-}
+use memfit_testkit::{Layered, Rng, Sketch, cases, device, layered};
 
 /// Slow or fast, so that all or little of what moves is waited for; beside a disk every third time, which is all there is every
 /// ninth; now and then both directions share their rate, or ops wait for transfers.

@@ -39,6 +39,12 @@ pub use trial::{Verdict, mutant, try_plan};
 
 use memfit_ir::{Bytes, Device, Dtype, Nanos};
 
+/// How many random cases a test takes: `MEMFIT_CASES`, else `few`.
+#[must_use]
+pub fn cases(few: u64) -> u64 {
+    std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(few)
+}
+
 /// A device that costs can come from, for tests of which no figure depends on it. Buffers are aligned to 16 bytes.
 #[must_use]
 pub fn device() -> Device {

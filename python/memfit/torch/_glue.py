@@ -347,16 +347,17 @@ def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
 def copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     """A storage with the same bytes."""
     with torch._C._DisableTorchDispatch():
-        return _bytes(storage).clone().untyped_storage()
+        return flat(storage).clone().untyped_storage()
 
 
 def is_same(one: torch.UntypedStorage, other: torch.UntypedStorage) -> bool:
     """Whether two storages have the same bytes."""
     with torch._C._DisableTorchDispatch():
-        return torch.equal(_bytes(one), _bytes(other))
+        return torch.equal(flat(one), flat(other))
 
 
-def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
+def flat(storage: torch.UntypedStorage) -> torch.Tensor:
+    """All bytes of a storage, as numbers."""
     return window(storage, torch.uint8, 0, (storage.nbytes(),), (1,))
 
 
@@ -377,7 +378,7 @@ def here(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     if storage.device.type == "cpu":
         return storage
     with torch._C._DisableTorchDispatch():
-        return _bytes(storage).cpu().untyped_storage()
+        return flat(storage).cpu().untyped_storage()
 
 
 def room(size: int) -> torch.UntypedStorage:
@@ -391,7 +392,7 @@ def there(storage: torch.UntypedStorage) -> torch.UntypedStorage:
         return storage
     made = blank(storage.nbytes())
     with torch._C._DisableTorchDispatch():
-        _bytes(made).copy_(_bytes(storage))
+        flat(made).copy_(flat(storage))
     return made
 
 

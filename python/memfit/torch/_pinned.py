@@ -7,6 +7,7 @@ order of that stream, need not be told more. A slice of the block is used again 
 reader.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from memfit._errors import BudgetError
+from memfit.torch import _glue
 
 _GRAIN = 512
 """Bytes to a multiple of which slices begin: copies of a GPU are fastest from there."""
@@ -103,18 +105,14 @@ class _Copy:
 
 
 class Copies:
-    """Copies by their numbers. `streams` read and write `memory`, the whole host budget; `blank` gives
-    memory of the device.
-    """
+    """Copies by their numbers. `streams` read and write `memory`, the whole host budget."""
 
-    def __init__(
-        self, memory: torch.Tensor, streams: Streams, blank: Callable[[int], torch.UntypedStorage]
-    ) -> None:
-        self._memory, self._streams, self._blank = memory, streams, blank
+    def __init__(self, memory: torch.Tensor, streams: Streams) -> None:
+        self._memory, self._streams = memory, streams
         self._arena = Arena(memory.nbytes // _GRAIN * _GRAIN)
         self._copies: dict[int, _Copy] = {}
         self._numbers = itertools.count(1)
-        # Of slices that nobody has any more: the events of their last readers.
+        # Of slices that nobody has any more, which never overlap: the events of their last readers.
         self._ended: list[tuple[int, int, Any]] = []
 
     def store(self, storage: torch.UntypedStorage) -> int | None:
@@ -123,27 +121,34 @@ class Copies:
         start = self._arena.take(size)
         if start is None:
             return None
-        end = start + _whole(size)
-        after = [event for low, high, event in self._ended if low < end and start < high]
-        self._ended = [row for row in self._ended if not (start <= row[0] and row[1] <= end)]
-        there = self._memory[start : start + size]
-        work = lambda: there.copy_(_flat(storage), non_blocking=True)  # noqa: E731
-        event = self._streams.begin("out", work, after)
+        after = self._readers(start, start + _whole(size))
+        event = self._begin("out", start, storage, after)
         number = next(self._numbers)
         self._copies[number] = _Copy(start, size, event, source=storage)
         return number
 
-    def size(self, number: int) -> int:
-        """Bytes of the storage that was copied."""
-        return self._copies[number].size
+    def _begin(
+        self, direction: Direction, start: int, storage: torch.UntypedStorage, after: Iterable[Any]
+    ) -> Any:
+        there = self._memory[start : start + storage.nbytes()]
+        return self._streams.begin(direction, functools.partial(_move, direction, there, storage), after)
+
+    def _readers(self, start: int, end: int) -> list[Any]:
+        """The events of those that had the slice before, which is another's from here on."""
+        events, left = [], []
+        for low, high, event in self._ended:
+            if low < end and start < high:
+                events.append(event)
+            parts = ((low, min(high, start)), (max(low, end), high))
+            left += [(begin, until, event) for begin, until in parts if begin < until]
+        self._ended = left
+        return events
 
     def load(self, number: int) -> None:
         """Begins to fill a new storage of the device from a copy."""
         copy = self._copies[number]
-        made = self._blank(copy.size)
-        there = self._memory[copy.start : copy.start + copy.size]
-        work = lambda: _flat(made).copy_(there, non_blocking=True)  # noqa: E731
-        copy.event = self._streams.begin("in", work, [copy.event])
+        made = _glue.blank(copy.size)
+        copy.event = self._begin("in", copy.start, made, [copy.event])
         copy.into = made
 
     def wait(self, number: int) -> torch.UntypedStorage | None:
@@ -164,9 +169,11 @@ class Copies:
         self._ended.append((copy.start, copy.start + _whole(copy.size), copy.event))
 
 
-def _flat(storage: torch.UntypedStorage) -> torch.Tensor:
-    made = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    return made.set_(storage, 0, (storage.nbytes(),), (1,))
+def _move(direction: Direction, there: torch.Tensor, storage: torch.UntypedStorage) -> None:
+    with torch._C._DisableTorchDispatch():
+        held = _glue.flat(storage)
+        to, source = (there, held) if direction == "out" else (held, there)
+        to.copy_(source, non_blocking=True)
 
 
 def pinned(size: int) -> torch.Tensor:
@@ -184,9 +191,7 @@ def pinned(size: int) -> torch.Tensor:
     return memory
 
 
-def means(
-    told: dict[str, Any], device: torch.device, blank: Callable[[int], torch.UntypedStorage]
-) -> tuple[dict[str, Any], Callable[[], None]]:
+def means(told: dict[str, Any], device: torch.device) -> tuple[dict[str, Any], Callable[[], None]]:
     """What an engine on `device` is `told`, and what ends it: where there are streams, copies in pinned
     memory, and how fast their link is.
     """
@@ -195,7 +200,7 @@ def means(
         return {**told, "pinned": None}, lambda: None
     memory = pinned(size)
     link = told["link"] or rate(memory, device)
-    copies = Copies(memory, CudaStreams(device), blank)
+    copies = Copies(memory, CudaStreams(device))
     return {**told, "pinned": copies, "link": link}, lambda: release(memory)
 
 

@@ -163,7 +163,7 @@ class Budget:
         global _known_for
         here = (self.device.type, is_distributed(), *_cuda.switches())
         afresh, _known_for = here != _known_for, here
-        means, self._unpin = _pinned.means(self._means, self.device, _glue.blank)
+        means, self._unpin = _pinned.means(self._means, self.device)
         try:
             native = _memfit.Eager(
                 _glue, self._bytes, align=align, afresh=afresh, means=means, **self._options

@@ -187,7 +187,7 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
             spec.needs.resize(spec.reads.len(), Need::Value);
             match spec.needs.get_mut(at) {
                 Some(need) => *need = Need::by_name(key).unwrap_or_default(),
-                None => return cursor.fail(&format!("there is no operand {at}: the first one is 0")),
+                None => return cursor.fail(format!("there is no operand {at}: the first one is 0")),
             }
         }
         _ => {

@@ -107,7 +107,8 @@ fn measure(task: &Task<'_>, turn: usize, from: usize, until: usize) -> (u64, i64
     (time, saved.map(|&value| task.size[value.index()]).sum())
 }
 
-/// Every node once, and by block those blocks that run again right before its backward: later runs are put before the first backward node that reads what the block makes.
+/// Every node once, and by block those blocks that run again right before its backward: later runs are put before the first
+/// backward node that reads what the block makes.
 pub(super) fn schedule(task: &Task<'_>, turn: usize, blocks: &[Block], again: &[Vec<usize>]) -> RunList {
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); task.nodes()];
     for (block, list) in again.iter().enumerate().filter(|(_, list)| !list.is_empty()) {

@@ -3,9 +3,10 @@
 use memfit_ir::Bytes;
 use memfit_plan::Context;
 use memfit_plan::place::{PLACERS, Placer, Problem, Unplaced};
+use memfit_testkit::cases;
 
 use crate::support::{
-    Random, bank, brute_force, cases, check, cut, device, from_csv, item, pinned, problem, random, synth,
+    Random, bank, brute_force, check, cut, device, from_csv, item, pinned, problem, random, synth,
 };
 
 fn lays_out(placer: &dyn Placer, problem: &Problem, what: &str) -> Option<Bytes> {

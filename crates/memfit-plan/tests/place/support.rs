@@ -69,11 +69,6 @@ pub(crate) fn pinned(bank: u16, offset: Option<u64>) -> Option<Pin> {
     Some(Pin { bank, offset: offset.map(Bytes) })
 }
 
-/// How many random problems a test takes: `MEMFIT_CASES`, else `few`.
-pub(crate) fn cases(few: u64) -> u64 {
-    std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(few)
-}
-
 /// Reads `id,lower,upper,size`.
 pub(crate) fn from_csv(text: &str) -> Problem {
     let row = |line: &str| {

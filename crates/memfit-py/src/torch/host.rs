@@ -240,7 +240,7 @@ impl Torch {
     fn stored<'py>(&self, py: Python<'py>, block: Block) -> Result<Bound<'py, PyAny>, HostError> {
         let slot = block.storage.and_then(|storage| self.slots.get(storage));
         let bytes = slot.and_then(|slot| slot.bytes(py));
-        bytes.ok_or_else(|| HostError("the bytes of a storage have gone".to_owned()))
+        bytes.ok_or_else(gone)
     }
 
     /// The bytes in `block`, in the memory of the process.
@@ -249,7 +249,6 @@ impl Torch {
             let here = self.glue.here.bind(py).call1((self.stored(py, block)?,));
             // That there is no copy is all that comes of it.
             let raw = here.and_then(|here| Raw::of(&here, &self.glue, block.storage));
-            let gone = || HostError("the bytes of a storage have gone".to_owned());
             raw.map_err(|error| HostError(error.to_string()))?.ok_or_else(gone)
         })
     }
@@ -264,6 +263,10 @@ impl Torch {
         });
         filled.map_err(|error| HostError(error.to_string()))
     }
+}
+
+fn gone() -> HostError {
+    HostError("the bytes of a storage have gone".to_owned())
 }
 
 /// An argument with tensors in it.

@@ -34,9 +34,6 @@ pub(in crate::schedule) fn or_parked(
     plan: impl Fn(&Task<'_>) -> Result<Front, Infeasible>,
 ) -> Result<Front, Infeasible> {
     plan(task).or_else(|missed| {
-        if task.is_parked() {
-            return Err(missed); // Who asks has chosen what is at home elsewhere.
-        }
         let found = rungs(task, budget, device).into_iter().filter_map(|task| plan(&task).ok());
         found.min_by_key(Front::time).ok_or(missed)
     })

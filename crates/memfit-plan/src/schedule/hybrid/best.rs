@@ -72,14 +72,12 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
     // On small graphs moving alone is searched for more thoroughly than beside runs.
     let alone = moving::small(task, budget, MOVING, context).and_then(Result::ok);
     let named = named.into_iter().flatten().min_by_key(Front::time);
-    let Some(Improved { runs, away, moved }) = best else {
-        let other = [alone, named].into_iter().flatten().min_by_key(Front::time);
-        return other.ok_or_else(|| Infeasible::new(task, budget, lowest));
-    };
-    let choices = Choices::runs(task).and_waits(task, &forms(context), context.device);
-    let front = refine(task, (&runs, &away), &choices, (moved, budget), context);
-    let others = [alone, named].into_iter().flatten();
-    Ok(others.fold(front, |best, other| if other.time() < best.time() { other } else { best }))
+    let front = best.map(|Improved { runs, away, moved }| {
+        let choices = Choices::runs(task).and_waits(task, &forms(context), context.device);
+        refine(task, (&runs, &away), &choices, (moved, budget), context)
+    });
+    let found = [front, alone, named].into_iter().flatten().min_by_key(Front::time);
+    found.ok_or_else(|| Infeasible::new(task, budget, lowest))
 }
 
 impl Search<'_> {
@@ -98,8 +96,9 @@ impl Search<'_> {
                 found.extend(self.start(point));
             }
         }
-        if !self.is_best(&found) {
-            let all = || QUICK.iter().filter_map(|start| start(task, budget, context).ok()).collect();
+        // They know nothing of what is at home elsewhere.
+        if !self.is_best(&found) && !task.is_parked() {
+            let all = || QUICK.iter().filter_map(|one| one.plan(task, budget, context).ok()).collect();
             for front in named.get_or_insert_with(all).iter().take_while(|_| !(context.stop)()) {
                 // With the same runs others may be away, or the same for other times.
                 found.extend(front.points.first().and_then(|point| self.moved(&point.schedule)));

@@ -15,9 +15,7 @@ use std::collections::BTreeSet;
 use memfit_ir::{Bytes, ValueId};
 
 use super::mixed::longest;
-use super::{
-    Chooser, Front, Gap, Gaps, Infeasible, RunList, Scheduler, Task, or_parked, rebuild, signed, turn,
-};
+use super::{Chooser, Front, Gap, Gaps, Infeasible, RunList, Scheduler, Task, rebuild, signed, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -38,40 +36,35 @@ impl Scheduler for Capuchin {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-    }
-}
-
-/// The step of `task` as it is.
-pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let plain = RunList::plain(task);
-    let mut chooser = Chooser::of(task, &plain, budget, context)?;
-    let (highest, most) = Gaps::highest(&chooser.step().live).unwrap_or_default();
-    let limit = chooser.limit();
-    if most <= limit {
-        let moved = chooser.run(&[]);
-        return chooser.found(moved);
-    }
-    let mut missed = Err(Infeasible::new(task, budget, None));
-    let mut saving = most - limit;
-    for _ in 0..ROUNDS {
-        if (context.stop)() {
-            break;
+        let plain = RunList::plain(task);
+        let mut chooser = Chooser::of(task, &plain, budget, context)?;
+        let (highest, most) = Gaps::highest(&chooser.step().live).unwrap_or_default();
+        let limit = chooser.limit();
+        if most <= limit {
+            let moved = chooser.run(&[]);
+            return chooser.found(moved);
         }
-        let Some(choice) = Choice::of(task, chooser.step(), highest, saving) else { break };
-        let dropped = |value: ValueId| choice.recomputed.contains(&value);
-        let runs = rebuild(task, turn(task), |value| !dropped(value), |_, _| true);
-        let mut again = Chooser::of(task, &runs, budget, context)?;
-        let swapped = longest(again.step(), &choice.swapped);
-        let moved = again.run(&swapped);
-        let over = again.lowest().map_or(0, |lowest| signed(lowest) - limit);
-        missed = again.found(moved);
-        if missed.is_ok() {
-            break;
+        let mut missed = Err(Infeasible::new(task, budget, None));
+        let mut saving = most - limit;
+        for _ in 0..ROUNDS {
+            if (context.stop)() {
+                break;
+            }
+            let Some(choice) = Choice::of(task, chooser.step(), highest, saving) else { break };
+            let dropped = |value: ValueId| choice.recomputed.contains(&value);
+            let runs = rebuild(task, turn(task), |value| !dropped(value), |_, _| true);
+            let mut again = Chooser::of(task, &runs, budget, context)?;
+            let swapped = longest(again.step(), &choice.swapped);
+            let moved = again.run(&swapped);
+            let over = again.lowest().map_or(0, |lowest| signed(lowest) - limit);
+            missed = again.found(moved);
+            if missed.is_ok() {
+                break;
+            }
+            saving += over.max(saving / 16).max(1);
         }
-        saving += over.max(saving / 16).max(1);
+        missed
     }
-    missed
 }
 
 /// What is away while the most is live.

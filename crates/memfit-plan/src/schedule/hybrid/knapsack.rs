@@ -12,7 +12,7 @@
 use memfit_ir::{Bytes, ValueId};
 
 use super::mixed::{Mix, Transfers, better, crossing};
-use super::{Front, Infeasible, Layer, RunList, Scheduler, Task, or_parked, turn};
+use super::{Front, Infeasible, Layer, RunList, Scheduler, Task, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -36,29 +36,25 @@ impl Scheduler for Knapsack {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-    }
-}
-
-/// The step of `task` as it is.
-pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let items = candidates(task);
-    let total: i64 = items.iter().map(|&(_, size, _)| size).sum();
-    let unit = (total / i64::try_from(SLOTS).unwrap_or(1)).max(1);
-    let weighed: Vec<(usize, u64)> = items.iter().map(|&(_, size, time)| (slots(size, unit), time)).collect();
-    let table = Packing::of(&weighed, SLOTS);
-    let plain = RunList::plain(task).cost(task).map(|cost| cost.peak);
-    let mut best = Err(Infeasible::new(task, budget, plain));
-    for share in (0..=SHARES).rev() {
-        if (context.stop)() {
-            break;
+        let items = candidates(task);
+        let total: i64 = items.iter().map(|&(_, size, _)| size).sum();
+        let unit = (total / i64::try_from(SLOTS).unwrap_or(1)).max(1);
+        let weighed: Vec<(usize, u64)> =
+            items.iter().map(|&(_, size, time)| (slots(size, unit), time)).collect();
+        let table = Packing::of(&weighed, SLOTS);
+        let plain = RunList::plain(task).cost(task).map(|cost| cost.peak);
+        let mut best = Err(Infeasible::new(task, budget, plain));
+        for share in (0..=SHARES).rev() {
+            if (context.stop)() {
+                break;
+            }
+            let kept = table.chosen(SLOTS * share / SHARES);
+            let again = items.iter().zip(kept).filter(|(_, kept)| !kept).map(|(&(value, ..), _)| value);
+            let mix = Mix { recomputed: again.collect(), ..Mix::default() };
+            best = better(best, mix.step(task, budget, &Transfers::Hidden, context));
         }
-        let kept = table.chosen(SLOTS * share / SHARES);
-        let again = items.iter().zip(kept).filter(|(_, kept)| !kept).map(|(&(value, ..), _)| value);
-        let mix = Mix { recomputed: again.collect(), ..Mix::default() };
-        best = better(best, mix.step(task, budget, &Transfers::Hidden, context));
+        best
     }
-    best
 }
 
 fn slots(size: i64, unit: i64) -> usize {

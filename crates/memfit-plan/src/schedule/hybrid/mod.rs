@@ -35,9 +35,7 @@ use super::recompute::{again, climb, rebuild};
 use super::refine::{encoding, forms, refine};
 use super::transfers::{Chooser, Gap, Gaps, LEAST, Waits, Window, link, on_demand, timed};
 use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, blocks, moving, solver};
-use crate::Context;
 use crate::problem::signed;
-use memfit_ir::Bytes;
 
 /// Every strategy. This order is the order of the manual.
 pub const HYBRIDS: &[&dyn Scheduler] = &[
@@ -52,17 +50,6 @@ pub const HYBRIDS: &[&dyn Scheduler] = &[
     &Best,
 ];
 
-/// What plans the step of a task as it is.
-type Start = fn(&Task<'_>, Bytes, &Context<'_>) -> Result<Front, Infeasible>;
-
 /// The quick ones, from whose steps `best` starts too: each takes less than two seconds on the graphs of the corpus.
-const QUICK: &[Start] = &[
-    superneurons::fastest,
-    capuchin::fastest,
-    swap_few::fastest,
-    pofo::fastest,
-    |task, budget, context| two_level::EXACT.calibrated(task, budget, context),
-    |task, budget, context| two_level::GREEDY.calibrated(task, budget, context),
-    |task, budget, context| two_level::UNIFORM.calibrated(task, budget, context),
-    knapsack::fastest,
-];
+const QUICK: &[&dyn Scheduler] =
+    &[&SuperNeurons, &Capuchin, &SwapFew, &Pofo, &Titan::TITAN, &Titan::GREEDY, &UniformBlocks, &Knapsack];

@@ -15,7 +15,7 @@ use memfit_ir::{Bytes, ValueId};
 use super::blocks::{self, Block, blocks};
 use super::mixed::{Transfers, better, crossing, of_runs};
 use super::swapped_chain::{Chain, Found, Rotor, Stage};
-use super::{Front, Infeasible, RunList, Scheduler, Task, link, or_parked, signed, turn};
+use super::{Front, Infeasible, RunList, Scheduler, Task, link, signed, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -40,43 +40,40 @@ impl Scheduler for Pofo {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-    }
-}
-
-/// The step of `task` as it is.
-pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let turn = turn(task);
-    let chain = blocks(task, turn, BLOCKS);
-    let room = signed(budget) - task.constant;
-    let plain = RunList::plain(task);
-    let mut best = of_runs(task, (&plain, &BTreeSet::new()), budget, &Transfers::Hidden, context);
-    if best.is_ok() || chain.is_empty() || room <= 0 {
-        return best;
-    }
-    let unit = (room / i64::try_from(UNITS).unwrap_or(1)).max(1);
-    let stages = stages(task, turn, &chain, unit);
-    let rotor = Rotor::of(&stages, UNITS);
-    // Bytes in a ns are units in as many ns.
-    let rate = link(context.device).map_or(0.0, |link| link.out_bandwidth.min(link.in_bandwidth));
-    let rate = rate / 1e9 / unit as f64;
-    let mut seen: Vec<Found> = Vec::new();
-    for part in PARTS {
-        if (context.stop)() {
-            break;
+        let turn = turn(task);
+        let chain = blocks(task, turn, BLOCKS);
+        let room = signed(budget) - task.constant;
+        let plain = RunList::plain(task);
+        let mut best = of_runs(task, (&plain, &BTreeSet::new()), budget, &Transfers::Hidden, context);
+        if best.is_ok() || chain.is_empty() || room <= 0 {
+            return best;
         }
-        let memory = UNITS * part / 100;
-        let Some(found) = (Chain { stages: &stages, rotor: &rotor, memory, rate }).solve() else { continue };
-        if seen.iter().any(|seen| seen.segments == found.segments) {
-            continue;
+        let unit = (room / i64::try_from(UNITS).unwrap_or(1)).max(1);
+        let stages = stages(task, turn, &chain, unit);
+        let rotor = Rotor::of(&stages, UNITS);
+        // Bytes in a ns are units in as many ns.
+        let rate = link(context.device).map_or(0.0, |link| link.out_bandwidth.min(link.in_bandwidth));
+        let rate = rate / 1e9 / unit as f64;
+        let mut seen: Vec<Found> = Vec::new();
+        for part in PARTS {
+            if (context.stop)() {
+                break;
+            }
+            let memory = UNITS * part / 100;
+            let Some(found) = (Chain { stages: &stages, rotor: &rotor, memory, rate }).solve() else {
+                continue;
+            };
+            if seen.iter().any(|seen| seen.segments == found.segments) {
+                continue;
+            }
+            let (again, swapped) = lowered(task, turn, (&chain, &stages, &rotor), &found);
+            let runs = blocks::schedule(task, turn, &chain, &again);
+            let runs = blocks::pruned(task, runs, context);
+            best = better(best, of_runs(task, (&runs, &swapped), budget, &Transfers::Hidden, context));
+            seen.push(found);
         }
-        let (again, swapped) = lowered(task, turn, (&chain, &stages, &rotor), &found);
-        let runs = blocks::schedule(task, turn, &chain, &again);
-        let runs = blocks::pruned(task, runs, context);
-        best = better(best, of_runs(task, (&runs, &swapped), budget, &Transfers::Hidden, context));
-        seen.push(found);
+        best
     }
-    best
 }
 
 /// The blocks of `chain` as the programme sees them.

@@ -12,8 +12,8 @@
 use memfit_ir::{Bytes, ValueId};
 
 use super::{
-    Chooser, Front, Gap, Infeasible, Layer, NodeId, RunList, Scheduler, Task, Window, on_demand, or_parked,
-    rebuild, turn,
+    Chooser, Front, Gap, Infeasible, Layer, NodeId, RunList, Scheduler, Task, Window, on_demand, rebuild,
+    turn,
 };
 use crate::{Context, Info};
 
@@ -32,40 +32,37 @@ impl Scheduler for SuperNeurons {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-    }
-}
-
-/// The step of `task` as it is.
-pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let turn = turn(task);
-    let keeps = |value: ValueId| is_checkpoint(task, value, turn);
-    let bytes = |node: NodeId| -> i64 {
-        let made = task.writes_of(node, false).iter();
-        made.map(|&value| task.size[value.index()]).sum()
-    };
-    let largest = largest_layer(task);
-    let cost_aware =
-        |_: usize, batch: &[NodeId]| batch.iter().map(|&node| bytes(node)).sum::<i64>() <= largest;
-    let all = [
-        RunList::plain(task),
-        rebuild(task, turn, keeps, cost_aware),
-        rebuild(task, turn, keeps, |_, _| false),
-    ];
-    let mut best: Option<Front> = None;
-    let mut missed: Option<Infeasible> = None;
-    // More runs than that are no plan for anybody, and take long to look at.
-    for runs in all.iter().filter(|runs| runs.len() <= task.nodes().saturating_mul(40)) {
-        match cached(task, runs, budget, context) {
-            Ok(found) if best.as_ref().is_none_or(|best| found.time() < best.time()) => best = Some(found),
-            Ok(_) => {}
-            Err(found) if missed.as_ref().is_none_or(|missed| found.needed < missed.needed) => {
-                missed = Some(found);
+        let turn = turn(task);
+        let keeps = |value: ValueId| is_checkpoint(task, value, turn);
+        let bytes = |node: NodeId| -> i64 {
+            let made = task.writes_of(node, false).iter();
+            made.map(|&value| task.size[value.index()]).sum()
+        };
+        let largest = largest_layer(task);
+        let cost_aware =
+            |_: usize, batch: &[NodeId]| batch.iter().map(|&node| bytes(node)).sum::<i64>() <= largest;
+        let all = [
+            RunList::plain(task),
+            rebuild(task, turn, keeps, cost_aware),
+            rebuild(task, turn, keeps, |_, _| false),
+        ];
+        let mut best: Option<Front> = None;
+        let mut missed: Option<Infeasible> = None;
+        // More runs than that are no plan for anybody, and take long to look at.
+        for runs in all.iter().filter(|runs| runs.len() <= task.nodes().saturating_mul(40)) {
+            match cached(task, runs, budget, context) {
+                Ok(found) if best.as_ref().is_none_or(|best| found.time() < best.time()) => {
+                    best = Some(found)
+                }
+                Ok(_) => {}
+                Err(found) if missed.as_ref().is_none_or(|missed| found.needed < missed.needed) => {
+                    missed = Some(found);
+                }
+                Err(_) => {}
             }
-            Err(_) => {}
         }
+        best.ok_or_else(|| missed.unwrap_or_else(|| Infeasible::new(task, budget, None)))
     }
-    best.ok_or_else(|| missed.unwrap_or_else(|| Infeasible::new(task, budget, None)))
 }
 
 /// `runs` with the tensor cache: fetched ahead, or if that is too much, on demand.

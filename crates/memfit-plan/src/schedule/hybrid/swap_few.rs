@@ -11,7 +11,7 @@
 use memfit_ir::{Bytes, ValueId};
 
 use super::mixed::{Mix, Transfers, better, crossing};
-use super::{Front, Infeasible, RunList, Scheduler, Task, or_parked, turn};
+use super::{Front, Infeasible, RunList, Scheduler, Task, turn};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -33,36 +33,32 @@ impl Scheduler for SwapFew {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-    }
-}
-
-/// The step of `task` as it is.
-pub(super) fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let values = crossing(task, turn(task));
-    let plain = RunList::plain(task).cost(task).map(|cost| cost.peak);
-    let mut best = Err(Infeasible::new(task, budget, plain));
-    for (length, few) in SHAPES.into_iter().filter(|(length, _)| *length == 2 || *length <= values.len()) {
-        if (context.stop)() {
-            break;
-        }
-        let runs = values.len().div_ceil(length);
-        let found = |count: usize| {
-            let mix = mix(task, values.chunks(length).take(count), few);
-            mix.step(task, budget, &Transfers::Hidden, context)
-        };
-        // More runs treated seldom hold more.
-        let (mut low, mut high, mut found_at) = (0, runs, found(runs));
-        while low < high && found_at.is_ok() {
-            let middle = low + (high - low) / 2;
-            match found(middle) {
-                Ok(front) => (high, found_at) = (middle, better(found_at, Ok(front))),
-                Err(_) => low = middle + 1,
+        let values = crossing(task, turn(task));
+        let plain = RunList::plain(task).cost(task).map(|cost| cost.peak);
+        let mut best = Err(Infeasible::new(task, budget, plain));
+        for (length, few) in SHAPES.into_iter().filter(|(length, _)| *length == 2 || *length <= values.len())
+        {
+            if (context.stop)() {
+                break;
             }
+            let runs = values.len().div_ceil(length);
+            let found = |count: usize| {
+                let mix = mix(task, values.chunks(length).take(count), few);
+                mix.step(task, budget, &Transfers::Hidden, context)
+            };
+            // More runs treated seldom hold more.
+            let (mut low, mut high, mut found_at) = (0, runs, found(runs));
+            while low < high && found_at.is_ok() {
+                let middle = low + (high - low) / 2;
+                match found(middle) {
+                    Ok(front) => (high, found_at) = (middle, better(found_at, Ok(front))),
+                    Err(_) => low = middle + 1,
+                }
+            }
+            best = better(best, found_at);
         }
-        best = better(best, found_at);
+        best
     }
-    best
 }
 
 /// Of each of `runs` some swapped and the rest made again.

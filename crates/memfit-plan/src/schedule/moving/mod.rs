@@ -7,7 +7,7 @@
 mod exact;
 mod lattice;
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::Bytes;
 
 use super::moves::Choices;
 use super::refine::{refine, tiers};
@@ -82,13 +82,13 @@ pub(super) fn within(
 ) -> Result<Front, Infeasible> {
     let mut found = searched(task, budget, context);
     for other in others {
-        let time = found.as_ref().map_or(Nanos(u64::MAX), |front| front.points[0].cost.time);
-        if time <= task.least_time() || (context.stop)() {
+        let is_best = |front: &Front| front.time().is_some_and(|time| time <= task.least_time());
+        if found.as_ref().is_ok_and(is_best) || (context.stop)() {
             break;
         }
         if let Ok(front) = other.plan(task, budget, context) {
-            let points = found.iter_mut().flat_map(|found| std::mem::take(&mut found.points));
-            found = Ok(Front::of_points(task, points.chain(front.points).collect::<Vec<_>>()));
+            let points = found.into_iter().flat_map(|found| found.points).chain(front.points);
+            found = Ok(Front::of_points(task, points));
         }
     }
     found

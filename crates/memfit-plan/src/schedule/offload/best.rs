@@ -2,7 +2,7 @@
 //!
 //! Source: ours; the scores are those of the field (`transfers/choose.rs`). We differ in that each choice is lowered to a
 //! program, with waits, and timed by the clock; the fastest is what counts, improved by local search over what is away and for
-//! how long. Guarantee: live bytes and copies within their budgets, no op runs twice. Where there is little to choose, nothing
+//! how long; what the quick schedulers of the field plan is held against it. Guarantee: live bytes and copies within their budgets, no op runs twice. Where there is little to choose, nothing
 //! is faster (`moving/exact.rs`); on graphs of up to 32 ops a larger budget, for the device or for host memory, never gives a
 //! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Where nothing is found, parameters and state are at home in
 //! other memory, as few of them as will do, all optimizer state, or all that may be: the fastest of the three. Time O(gaps ×

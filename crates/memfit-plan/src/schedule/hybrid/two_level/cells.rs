@@ -67,9 +67,10 @@ impl Cells {
             let made = task.writes.row(node).iter().filter(is_temporary);
             cell.temporaries += made.map(|value| task.size[value.index()]).sum::<i64>();
         }
-        let all_moved: i64 = crossing(task, turn).iter().map(|value| task.size[value.index()]).sum();
+        let crossing = crossing(task, turn);
+        let all_moved: i64 = crossing.iter().map(|value| task.size[value.index()]).sum();
         let least = LEAST_MOVED.min(all_moved / 1000).max(super::super::LEAST);
-        for value in crossing(task, turn) {
+        for value in crossing {
             let Some(producer) = task.producer[value.index()] else { continue };
             let Some(cell) = of[producer.index()] else { continue };
             let readers = task.readers.row(value.index());

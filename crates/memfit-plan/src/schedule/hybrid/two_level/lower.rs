@@ -10,8 +10,7 @@ pub(super) fn deferred(task: &Task<'_>, cells: &Cells, runs: &RunList, whole: &[
     let count = cells.all.len();
     let mut ends = vec![None; count];
     let mut begins = vec![None; count];
-    for (at, (node, first)) in runs.each(task).enumerate().filter(|(_, (_, first))| *first) {
-        debug_assert!(first);
+    for (at, (node, _)) in runs.each(task).enumerate().filter(|(_, (_, first))| *first) {
         if node.index() < turn {
             if let Some(cell) = cells.of[node.index()] {
                 ends[cell] = Some(at);

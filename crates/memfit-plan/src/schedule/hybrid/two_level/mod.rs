@@ -15,7 +15,7 @@ mod outer;
 use memfit_ir::Bytes;
 
 use super::mixed::{Mix, Transfers, crossing};
-use super::{Front, Infeasible, RunList, Task, Window, link, or_parked, signed, solver, turn};
+use super::{Front, Infeasible, RunList, Task, Window, link, signed, solver, turn};
 use crate::Context;
 use cells::Cells;
 use inner::Inner;
@@ -41,18 +41,8 @@ pub(super) const GREEDY: Planner = Planner { outer: Outer::Blocks, inner: Inner:
 pub(super) const UNIFORM: Planner = Planner { outer: Outer::Uniform, inner: Inner::Exact };
 
 impl Planner {
-    /// The fastest that fits of all rounds, also with storages at home in other memory where nothing else does.
-    pub(super) fn plan(
-        self,
-        task: &Task<'_>,
-        budget: Bytes,
-        context: &Context<'_>,
-    ) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| self.calibrated(task, budget, context))
-    }
-
     /// The fastest that fits of all rounds.
-    pub(super) fn calibrated(
+    pub(super) fn plan(
         self,
         task: &Task<'_>,
         budget: Bytes,
