@@ -36,6 +36,7 @@ pub struct Shelf<K: Kept> {
     queues: [[Queue; 2]; Tier::ALL.len()],
     /// The process that all this belongs to.
     process: u32,
+    watch: Option<Watch>,
 }
 
 impl<K: Kept> fmt::Debug for Shelf<K> {
@@ -53,10 +54,41 @@ struct Copy<K: Kept> {
     busy: Option<Busy<K>>,
 }
 
+/// Is told of memory that a shelf takes for an encoded copy beside the framework's own, by its address and its bytes, and when it goes
+/// back: then without bytes.
+pub type Watch = fn(usize, Option<usize>);
+
+/// An encoded copy in device memory.
+#[derive(Debug)]
+struct Packed {
+    bytes: Vec<u8>,
+    watch: Option<Watch>,
+}
+
+impl Packed {
+    fn new(bytes: Vec<u8>, watch: Option<Watch>) -> Packed {
+        let packed = Packed { bytes, watch };
+        packed.tell(Some(packed.bytes.capacity()));
+        packed
+    }
+
+    fn tell(&self, bytes: Option<usize>) {
+        if let Some(watch) = self.watch.filter(|_| self.bytes.capacity() > 0) {
+            watch(self.bytes.as_ptr().addr(), bytes);
+        }
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        self.tell(None);
+    }
+}
+
 /// Where the bytes of a copy are.
 #[derive(Clone, Debug)]
 enum Place {
-    Here(Arc<Vec<u8>>),
+    Here(Arc<Packed>),
     Host(Arc<Buffer>),
     Disk(Arc<Extent>, usize),
 }
@@ -86,6 +118,7 @@ impl<K: Kept> Default for Shelf<K> {
             spill: None,
             queues: Default::default(),
             process: std::process::id(),
+            watch: None,
         }
     }
 }
@@ -106,6 +139,12 @@ impl<K: Kept> Shelf<K> {
         Ok(Shelf { pool: Pool::new(capacity), spill, queues, room, ..Shelf::default() })
     }
 
+    /// Tells `watch` of encoded copies in device memory from now on, for frameworks whose allocator is watched.
+    #[must_use]
+    pub fn watched_by(self, watch: Watch) -> Shelf<K> {
+        Shelf { watch: Some(watch), ..self }
+    }
+
     /// Begins a copy of `from`, the bytes of a storage that is `of`, as `wanted`. One in device memory is made at once.
     ///
     /// # Errors
@@ -121,7 +160,7 @@ impl<K: Kept> Shelf<K> {
         let (form, size) = (wanted.form, from.as_ref().len());
         if let Some(codec) = form.codec() {
             let packed = encoded(codec, from.as_ref(), wanted)?;
-            let place = Some(Place::Here(Arc::new(packed)));
+            let place = Some(Place::Here(Arc::new(Packed::new(packed, self.watch))));
             let made = self.add(Copy { place, codec: Some(codec), size, of, busy: None });
             return match form.tier() {
                 None => Ok((made, Some(from))),
@@ -167,7 +206,7 @@ impl<K: Kept> Shelf<K> {
             (None, Place::Disk(..)) => (Tier::Disk, 1),
             (None, _) => (Tier::Host, 1),
         };
-        let taken = place.len();
+        let (taken, watch) = (place.len(), self.watch);
         let ticket = if form.tier() == Some(Tier::Disk) {
             let extent = self.disk()?.take(taken)?;
             self.queue(tier, direction).send(taken, move || {
@@ -176,7 +215,7 @@ impl<K: Kept> Shelf<K> {
             })
         } else {
             let buffer = form.tier().map(|_| self.host_room(taken)).transpose()?;
-            self.queue(tier, direction).send(taken, move || Ok((None, copied(&place, buffer)?)))
+            self.queue(tier, direction).send(taken, move || Ok((None, copied(&place, buffer, watch)?)))
         }?;
         Ok(self.add(Copy { place: None, codec, size, of, busy: Some(Busy::Out(ticket)) }))
     }
@@ -305,7 +344,7 @@ impl<K: Kept> Shelf<K> {
 impl Place {
     fn len(&self) -> usize {
         match self {
-            Place::Here(bytes) => bytes.len(),
+            Place::Here(packed) => packed.bytes.len(),
             Place::Host(buffer) => buffer.bytes().len(),
             Place::Disk(_, size) => *size,
         }
@@ -313,7 +352,7 @@ impl Place {
 
     fn read(&self) -> Result<Cow<'_, [u8]>, HostError> {
         match self {
-            Place::Here(bytes) => Ok(Cow::Borrowed(bytes)),
+            Place::Here(packed) => Ok(Cow::Borrowed(&packed.bytes)),
             Place::Host(buffer) => Ok(Cow::Borrowed(buffer.bytes())),
             Place::Disk(extent, size) => {
                 let mut bytes = vec![0; *size];
@@ -329,14 +368,14 @@ fn missing(copy: u64) -> HostError {
 }
 
 /// The bytes at `place`, in `buffer`, or with none in device memory.
-fn copied(place: &Place, buffer: Option<Buffer>) -> Result<Place, HostError> {
+fn copied(place: &Place, buffer: Option<Buffer>, watch: Option<Watch>) -> Result<Place, HostError> {
     let bytes = place.read()?;
     match buffer {
         Some(mut buffer) => {
             buffer.fill(&bytes).map_err(HostError)?;
             Ok(Place::Host(Arc::new(buffer)))
         }
-        None => Ok(Place::Here(Arc::new(bytes.into_owned()))),
+        None => Ok(Place::Here(Arc::new(Packed::new(bytes.into_owned(), watch)))),
     }
 }
 

@@ -128,7 +128,7 @@ fn what_has_no_room_is_refused() {
     assert!(refused(&mut none, Form::Tier(Tier::Host), 1000).contains("has no room for `1000` bytes"));
     assert!(refused(&mut tight, Form::Tier(Tier::Host), 1000).contains("has no room for `1000` bytes"));
     assert!(refused(&mut tight, Form::Tier(Tier::Disk), 1000).contains("has no room for `1000` bytes"));
-    assert!(refused(&mut tight, Form::Encoded(Codec::Int8), 1000).contains("takes more than"));
+    assert!(refused(&mut tight, Form::Encoded(Codec::Int8), 257).contains("takes more than"));
     assert!(refused(&mut none, Form::Encoded(Codec::Zvc), packed - 1).contains("takes more than"));
     let whole =
         none.store(bytes.clone(), "", Wanted::plain(Form::Encoded(Codec::Zvc), Bytes(packed))).unwrap();

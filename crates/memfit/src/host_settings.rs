@@ -30,15 +30,9 @@ pub fn host_settings<N: AsRef<str>>(
     [lossless, lossy]: [&[N]; 2],
     clock: &dyn Fn() -> Duration,
 ) -> Result<Settings, Failure> {
-    let mut codecs = Vec::new();
+    let mut codecs = named(lossy)?;
     for name in lossless {
         codecs.push(called(name.as_ref(), false)?);
-    }
-    for name in lossy.iter().map(AsRef::as_ref) {
-        match SETS.iter().find(|(set, _)| *set == name) {
-            Some((_, set)) => codecs.extend_from_slice(set),
-            None => codecs.push(called(name, true)?),
-        }
     }
     codecs.sort_unstable();
     codecs.dedup();
@@ -51,6 +45,27 @@ pub fn host_settings<N: AsRef<str>>(
         tiers: [host, disk.transpose()?],
         ..Settings::new(budget)
     })
+}
+
+/// The codecs called `lossy`, those of which that stand for several included. Lossless ones may be among those.
+fn named<N: AsRef<str>>(lossy: &[N]) -> Result<Vec<Codec>, Failure> {
+    let mut codecs = Vec::new();
+    for name in lossy.iter().map(AsRef::as_ref) {
+        match SETS.iter().find(|(set, _)| *set == name) {
+            Some((_, set)) => codecs.extend_from_slice(set),
+            None => codecs.push(called(name, true)?),
+        }
+    }
+    Ok(codecs)
+}
+
+/// The codecs that lose something among those that a host knows as `names`: what [`crate::check`] is to allow.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] if there is no lossy codec of one of the names.
+pub fn lossy_codecs<N: AsRef<str>>(names: &[N]) -> Result<Vec<Codec>, Failure> {
+    Ok(named(names)?.into_iter().filter(|codec| codec.is_lossy()).collect())
 }
 
 /// The codec called `name`, which may lose something or not.
@@ -87,6 +102,7 @@ mod tests {
             host_settings(Bytes(1 << 20), room, codecs, &|| Duration::ZERO)
         };
         let settings = |room: &Room, lossless: &[&str]| named(room, [lossless, &[]]);
+        assert_eq!(lossy_codecs(&["gist"]).unwrap(), [Codec::ZvcFp8, Codec::CastFp8]);
         let none = settings(&Room::default(), &[]).unwrap();
         assert!(none.tiers == [None, None] && none.codecs.is_empty() && none.allocator == "ideal");
         let room = Room { host: Some(Bytes(1 << 30)), link: Some(1e6), ..Room::default() };

@@ -76,7 +76,8 @@ class Budget:
     name, of which nothing is left however the process ends. `link` is the most bytes per second on the way
     to host memory; by default what copying takes here. `recompute=False` runs no op again as long as there
     is room for copies. `lossless` names codecs by which plans may hold tensors between two uses:
-    `"zvc"` drops zeros, and how many there are is measured while a step is recorded.
+    `"zvc"` drops zeros, and how many there are is measured while a step is recorded. `lossy` does so of
+    codecs that lose something; without a plan none is used.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through, with other last bits. docs/pytorch-ops.md has the list.
@@ -95,7 +96,8 @@ class Budget:
         spill: str | os.PathLike[str] | None = None,
         link: int | float | str | None = None,
         recompute: bool = True,
-        lossless: Sequence[str] = (),
+        lossless: str | Sequence[str] = (),
+        lossy: str | Sequence[str] = (),
     ) -> None:
         if bool(disk_budget) != (spill is not None):
             hint = 'both are needed: `disk_budget="100GiB", spill="/tmp"`'
@@ -110,7 +112,8 @@ class Budget:
             "spill": None if spill is None else os.fspath(spill),
             "link": None if link is None else float(parse_bytes(link)),
             "recompute": recompute,
-            "lossless": [lossless] if isinstance(lossless, str) else list(lossless),
+            "lossless": names(lossless),
+            "lossy": names(lossy),
         }
         self._mode: _Mode | None = None
         self._ranks: Any = None
@@ -175,7 +178,7 @@ class Budget:
             native.adopt(storage)
         self._native, self._pace = native, Pace()
         if is_distributed():
-            self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in _leaves()]
+            self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in leaves()]
         _forks.add(self)
 
     def _keep_gradient(self, leaf: torch.Tensor) -> None:
@@ -295,7 +298,12 @@ class Budget:
         return self._native.stats()
 
 
-def _leaves() -> list[torch.Tensor]:
+def names(given: str | Sequence[str]) -> list[str]:
+    """One name, or several."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def leaves() -> list[torch.Tensor]:
     """Parameters that gradients are accumulated for."""
     kinds = (torch.Tensor, torch.nn.Parameter)
     return [

@@ -12,6 +12,7 @@ use memfit::ir::{Dtype, Effect, Need};
 use rustc_hash::FxHasher;
 
 use super::backend::base;
+use super::own::method;
 use super::draws::random;
 use super::own;
 
@@ -51,9 +52,9 @@ fn numeric(op: &OperationIr) -> Option<&NumericOperationIr> {
     }
 }
 
-/// What `op` needs of each of its operands; nothing where that is everything. The comparisons are how Burn's ReLU finds what it lets
-/// through, forward in what it's given and backward in what it made; a pool knows by position what it has taken. Backends may
-/// do so in ways of their own, but those that memfit runs were looked at.
+/// What `op` needs of each of its operands; nothing where that is everything. A ReLU lets through backward what was above zero, be it
+/// in an op of ours or as Burn takes it apart, into comparisons; a pool knows by position what it has taken. Backends may do so in
+/// ways of their own, but those that memfit runs were looked at.
 pub(crate) fn needs(op: &OperationIr, needs: &mut Vec<Need>) {
     use NumericOperationIr as N;
     needs.clear();
@@ -62,6 +63,10 @@ pub(crate) fn needs(op: &OperationIr, needs: &mut Vec<Need>) {
             (op.lhs.id, Need::Sign)
         }
         OperationIr::Module(ModuleOperationIr::MaxPool2dWithIndicesBackward(op)) => (op.x.id, Need::Shape),
+        OperationIr::Custom(op) if method(op) == "relu_backward" => match op.inputs.first() {
+            Some(output) => (output.id, Need::Sign),
+            None => return,
+        },
         _ => return,
     };
     // What else it reads of the same tensor may be more.

@@ -7,6 +7,7 @@ mod runs;
 mod shufflenet;
 mod text;
 mod unet;
+mod vgg;
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ pub use runs::{Where, balanced, balanced_peak, clear, plain, take_lost, within};
 use shufflenet::ShuffleNet;
 use text::{Gpt, Recurrent};
 use unet::UNet;
+use vgg::Vgg;
 
 const CLASSES: usize = 10;
 const IMAGE: usize = 32;
@@ -43,6 +45,8 @@ pub enum Model {
     ResNet50,
     /// ShuffleNet v2.
     ShuffleNet,
+    /// VGG-16 without normalisation.
+    Vgg16,
     /// A U-Net.
     UNet,
     /// A GPT with dropout.
@@ -55,10 +59,11 @@ pub enum Model {
 
 impl Model {
     /// All, with their names and default batches.
-    pub const ALL: [(Model, &str, usize); 7] = [
+    pub const ALL: [(Model, &str, usize); 8] = [
         (Model::ResNet18, "resnet18", 16),
         (Model::ResNet50, "resnet50", 16),
         (Model::ShuffleNet, "shufflenet", 16),
+        (Model::Vgg16, "vgg16", 16),
         (Model::UNet, "unet", 8),
         (Model::Gpt, "gpt", 8),
         (Model::Lstm, "lstm", 16),
@@ -207,6 +212,7 @@ impl Training {
                     device,
                 )
             }
+            Model::Vgg16 => self.fit(Vgg::<B>::new(CLASSES, device), slow().init(), 0.02, seen, device),
             Model::UNet => self.fit(UNet::<B>::new(device), slow().init(), 0.05, seen, device),
             Model::Gpt => {
                 self.fit(Gpt::<B>::new(WORDS, LENGTH, device), AdamConfig::new().init(), 3e-3, seen, device)

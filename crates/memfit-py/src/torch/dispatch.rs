@@ -77,6 +77,7 @@ impl Inner {
     ) -> PyResult<Inner> {
         let encodes = !settings.codecs.is_empty();
         let shelf = Shelf::new(room).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let shelf = shelf.watched_by(super::allocator::copied);
         let engine = Engine::new(Torch::new(glue, shelf, pinned), settings);
         Ok(Inner {
             engine: engine.map_err(|fault| PyValueError::new_err(fault.to_string()))?,

@@ -7,6 +7,7 @@ use memfit::engine::{Settings, Storing};
 use memfit::ir::Bytes;
 use memfit::tiers::{Disk, Room};
 use memfit::{Failure, host_settings};
+use crate::failure::raise;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
@@ -30,6 +31,18 @@ pub(super) struct Means {
     lossy: Vec<String>,
     /// Who makes copies in host memory where the device has streams, in place of the shelf.
     pinned: Option<Py<PyAny>>,
+}
+
+/// The lossy codecs among those that hosts know as `names`.
+#[pyfunction]
+fn lossy_codecs(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<&'static str>> {
+    let codecs = memfit::lossy_codecs(&names).map_err(|failure| raise(py, &failure))?;
+    Ok(codecs.into_iter().map(|codec| codec.name()).collect())
+}
+
+/// Adds what Python asks of codecs to the module.
+pub(super) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(lossy_codecs, module)?)
 }
 
 impl Means {

@@ -25,8 +25,8 @@ struct Named(Model);
 
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Named] {
-        const ALL: [Named; 7] = {
-            let mut all = [Named(Model::ResNet18); 7];
+        const ALL: [Named; 8] = {
+            let mut all = [Named(Model::ResNet18); 8];
             let mut at = 0;
             while at < all.len() {
                 all[at] = Named(Model::ALL[at].0);

@@ -22,6 +22,15 @@ const KEEP_SIGNS: Codecs = Codecs::of(&[
     Codec::Int2Mask,
 ]);
 
+/// Those that make zero of all that is below: only what a ReLU makes waits in them. That is what somebody reads by its signs, and
+/// what has zeros.
+const MASKED: Codecs = Codecs::of(&[Codec::Int8Mask, Codec::Int4Mask, Codec::Int2Mask]);
+
+/// Whether nothing that counts is lost of `value` where `codec` drops signs below zero; `signed`: whether somebody reads it by signs.
+pub(in crate::schedule) fn keeps_below(codec: Codec, value: &Value<'_>, signed: bool) -> bool {
+    MASKED.among(Codecs::of(&[codec])).is_empty() || signed && value.density.is_some_and(|density| density < 1.0)
+}
+
 impl Codecs {
     /// Those that lose nothing that is asked for.
     pub(in crate::schedule) const LOSSLESS: Codecs = Codecs::of(&[Codec::Zvc, Codec::Csr, Codec::Binarize]);
@@ -70,7 +79,10 @@ impl Codecs {
         device: &Device,
     ) -> Option<(Codec, Bytes)> {
         let best = |codecs: Codecs| {
-            let may = |codec: &Codec| codec.suits(value.dtype) && codec.keeps() >= most;
+            let signed = least == Need::Sign;
+            let may = |&codec: &Codec| {
+                codec.suits(value.dtype) && codec.keeps() >= most && keeps_below(codec, value, signed)
+            };
             let sized = codecs.each().filter(may).map(|codec| (codec, codec.room(value)));
             let smaller =
                 |&(_, room): &(Codec, Bytes)| room.round_up(device.align) < value.size.round_up(device.align);
