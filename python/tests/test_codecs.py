@@ -103,6 +103,106 @@ def test_lossless_codecs_give_the_same_bits_at_the_peak_that_was_foreseen(tmp_pa
     assert found == state
     assert report.encoded_bytes > 0 and report.lossy == [] and report.gradients == []
     # By the allocator's events, those of the copies included.
-    print(f"plain {plain}, as recorded {as_it_is}, foreseen {foreseen}, measured {peak}")
-    assert peak < 0.8 * plain
-    assert abs((plain - peak) - (as_it_is - foreseen)) <= 0.02 * (as_it_is - foreseen)
+    print(f"plain {plain}, as recorded {as_it_is}, at most {foreseen}, predicted {report.peak_bytes}, measured {peak}")
+    saved = plain - peak
+    assert saved > 0.25 * plain
+    assert abs(saved - (as_it_is - report.peak_bytes)) <= 0.02 * saved
+    # The plan's own word is a bound: there is room for maps that have become a few points denser.
+    assert peak <= foreseen <= peak + 0.03 * plain
+
+
+def errors(folder: pathlib.Path, codec: str, strategy: str = "compress:actnn") -> tuple[list[float], Any]:
+    """How far the gradients of steps by a plan with `codec` are from exact ones, for the same parameters and batch."""
+    planned(folder, strategy, False, lossy=[codec])
+    net, optimizer, step, batches = vgg()
+    twin, _, exact_step, _ = vgg()
+    step(*batches[0])
+    found = []
+    fitted = memfit.torch.fit(step, 1 << 40, check=False, load=folder, lossy=[codec])
+    # Not here: the exact gradients are those of another net, in this process.
+    fitted._sampler.why = "compared by the test"
+    for images, labels in batches[1:]:
+        twin.load_state_dict(net.state_dict())
+        exact_step(images, labels)
+        fitted(images, labels)
+        assert fitted.report.guided and fitted.report.lost_copies == 0
+        exact = {at: p.grad.numpy().tobytes() for at, p in enumerate(twin.parameters()) if p.grad is not None}
+        other = {at: p.grad.numpy().tobytes() for at, p in enumerate(net.parameters()) if p.grad is not None}
+        error = _gradients.apart(exact, other)
+        assert error is not None
+        found.append(error)
+    fitted.close()
+    return found, fitted.report
+
+
+@pytest.mark.parametrize(("codec", "most"), [("int8+mask", 1e-2), ("int4+mask", 1.5e-1), ("cast-bf16", 2e-2)])
+def test_gradients_are_as_near_as_the_codec_is(tmp_path, codec, most):
+    strategy = "compress:actnn" if "mask" in codec else "compress:gist"
+    found, report = errors(tmp_path, codec, strategy)
+    print(codec, [f"{error:.2e}" for error in found])
+    assert report.lossy == [codec] and report.encoded_bytes > 0
+    assert 0 < min(found) and max(found) <= most
+    # Coarser codecs are farther off.
+    assert codec == "cast-bf16" or min(found) > (1e-2 if codec == "int4+mask" else 1e-4)
+    assert f"values wait in `{codec}`, as was asked for" in repr(report)
+
+
+def lossy_steps() -> None:
+    """Steps within a budget by a lossy codec, as somebody would write them; for a process of its own."""
+    net, optimizer, step, batches = vgg()
+    step(*batches[0])
+    budget = memfit.torch.floor(step, *batches[0]).share(0.5)
+    net, optimizer, step, batches = vgg()
+    gc.collect()
+    fitted = memfit.torch.fit(step, budget, lossy="int8+mask", strategy="compress:actnn")
+    for images, labels in batches:
+        fitted(images, labels)
+    report = fitted.report
+    # The plan of what was rehearsed holds for what is trained, judged again.
+    assert report.guided and report.verified and report.lossy == ["int8+mask"]
+    assert report.measured_peak_bytes <= budget
+    first, second = report.gradients
+    assert second.step == first.step + 1 and first.noise == second.noise is not None
+    assert 0 < first.error <= 1e-2 and 0 < second.error <= 1e-2 < second.noise
+    assert "off the exact ones" in repr(report) and "of another batch" in repr(report)
+    # What it leaves is for those who allow it alone.
+    fitted.save("plan")
+    fitted.close()
+    again = memfit.torch.fit(step, budget, lossy="int8+mask", load="plan", check=False)
+    again(*batches[0])
+    assert again.report.guided
+    again.close()
+    with pytest.raises(memfit.VerificationError):
+        memfit.torch.fit(step, budget, load="plan", check=False)(*batches[0])
+    print(report)
+
+
+def alone(name: str, folder: pathlib.Path) -> str:
+    """What `name` prints, in a process of its own: where others have started autograd's threads, none can be copied."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+    told: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300, "cwd": folder}
+    lines = f"import test_codecs; test_codecs.{name}()"
+    done = subprocess.run([sys.executable, "-c", lines], env=os.environ | paths, check=False, **told)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_lossy_step_tells_how_far_off_its_gradients_are(tmp_path):
+    print(alone("lossy_steps", tmp_path))
+
+
+def test_nothing_is_lost_where_a_plan_fits_that_loses_nothing(tmp_path):
+    # By the cheapest of all ways, nobody having named one.
+    planned(tmp_path, "auto", False, lossless=["zvc"], lossy=["int8+mask"])
+    assert memfit.check(tmp_path / "plan.json", tmp_path / "profile.json").lossy == []
+
+
+def test_codecs_by_other_names_are_refused():
+    _, _, step, batches = vgg()
+    for options, why in (
+        ({"lossy": ["int5"]}, "no lossy codec `int5`\nhint: the lossy codecs are `zvc\\+bf16`.*`gist`, `actnn`"),
+        ({"lossy": "zvc"}, "no lossy codec `zvc`\nhint: it loses nothing"),
+        ({"lossless": ["int4"]}, "no lossless codec `int4`\nhint: it loses something"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            memfit.torch.fit(step, 1 << 30, check=False, **options)(*batches[0])

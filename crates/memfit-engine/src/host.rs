@@ -62,6 +62,11 @@ pub trait Host {
     /// `block` is free from now on.
     fn release(&mut self, _block: Block) {}
 
+    /// Bytes that an encoded copy in device memory has taken, if the host has given back the rest of its room.
+    fn taken(&mut self, _copy: u64) -> Option<Bytes> {
+        None
+    }
+
     /// Bytes of scratch memory that the first run which has just ended took, if that was measured: what was asked for was
     /// a guess then, and the call has so much from now on.
     fn workspace(&mut self) -> Option<Bytes> {

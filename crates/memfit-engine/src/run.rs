@@ -243,6 +243,23 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
+    /// What is left of `block` if only its first `size` bytes stay taken.
+    pub(crate) fn shrunk(&mut self, block: Block, size: Bytes) -> Block {
+        if size >= block.size {
+            return block;
+        }
+        self.free(block);
+        let mut again = |size: Bytes| size > Bytes::ZERO && self.allocator.allocate_at(block.offset.0, size.0);
+        // An allocator that gives out no part of what it has got gives it whole.
+        let size = [size, block.size].into_iter().find(|&size| again(size)).unwrap_or_default();
+        let shrunk = Block { size, ..block };
+        if size > Bytes::ZERO {
+            self.took(block.offset.0, size.0);
+            self.host.allocate(shrunk);
+        }
+        shrunk
+    }
+
     /// Counts a run that took `time`.
     fn ran(&mut self, record: u32, time: u64) {
         self.state.now = self.host.clock().0;

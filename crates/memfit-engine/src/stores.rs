@@ -119,8 +119,11 @@ impl<H: Host> Engine<'_, H> {
         if let (Source::Block(plain), Some(_)) = (from, form.codec()) {
             self.stats.encoded += plain.size;
         }
-        // An encoded copy is made in device memory at once.
+        // An encoded copy is made in device memory at once: what it has not taken of its room is free.
         let at_once = block.is_some() && matches!(from, Source::Block(_));
+        if at_once && let Some(taken) = self.host.taken(name) {
+            block = block.map(|block| self.shrunk(block, taken));
+        }
         let busy = if at_once { Busy::Idle } else { Busy::Out };
         let (logged, step, queue) = (None, None, None);
         let row = Row { storage, form, name, size, block, logged, step, busy, queue, issued: 0 };

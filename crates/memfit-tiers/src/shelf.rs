@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memfit_codec::{Coder, by_name};
 use memfit_engine::{HostError, Wanted};
-use memfit_ir::{Codec, Form, Need, Tier};
+use memfit_ir::{Bytes, Codec, Form, Need, Tier};
 
 use crate::pool::{Buffer, Pool};
 use crate::queue::{Queue, Ticket};
@@ -70,6 +70,14 @@ impl Packed {
         let packed = Packed { bytes, watch };
         packed.tell(Some(packed.bytes.capacity()));
         packed
+    }
+
+    /// In no more memory than it takes.
+    fn shrunk(mut self) -> Packed {
+        self.tell(None);
+        self.bytes.shrink_to_fit();
+        self.tell(Some(self.bytes.capacity()));
+        self
     }
 
     fn tell(&self, bytes: Option<usize>) {
@@ -160,7 +168,7 @@ impl<K: Kept> Shelf<K> {
         let (form, size) = (wanted.form, from.as_ref().len());
         if let Some(codec) = form.codec() {
             let packed = encoded(codec, from.as_ref(), wanted)?;
-            let place = Some(Place::Here(Arc::new(Packed::new(packed, self.watch))));
+            let place = Some(Place::Here(Arc::new(Packed::new(packed, self.watch).shrunk())));
             let made = self.add(Copy { place, codec: Some(codec), size, of, busy: None });
             return match form.tier() {
                 None => Ok((made, Some(from))),
@@ -218,6 +226,15 @@ impl<K: Kept> Shelf<K> {
             self.queue(tier, direction).send(taken, move || Ok((None, copied(&place, buffer, watch)?)))
         }?;
         Ok(self.add(Copy { place: None, codec, size, of, busy: Some(Busy::Out(ticket)) }))
+    }
+
+    /// Bytes of an encoded copy in device memory.
+    #[must_use]
+    pub fn taken(&self, copy: u64) -> Option<Bytes> {
+        match &self.copies.get(&copy)?.place {
+            Some(Place::Here(packed)) => Some(Bytes(packed.bytes.capacity() as u64)),
+            _ => None,
+        }
     }
 
     /// What the storage is that was copied, and its bytes.
@@ -383,7 +400,7 @@ fn coder(codec: Codec) -> Result<&'static dyn Coder, HostError> {
     by_name(codec.name()).ok_or_else(|| HostError(format!("there is no codec `{}` here", codec.name())))
 }
 
-/// `bytes` by `codec`, in no more memory than they take.
+/// `bytes` by `codec`, in a buffer of its bound or of the room for them.
 fn encoded(codec: Codec, bytes: &[u8], wanted: Wanted) -> Result<Vec<u8>, HostError> {
     let coder = coder(codec)?;
     if codec.keeps() == Need::Sign && has_nan(bytes) {
@@ -392,9 +409,7 @@ fn encoded(codec: Codec, bytes: &[u8], wanted: Wanted) -> Result<Vec<u8>, HostEr
     }
     let room = usize::try_from(wanted.room.0).unwrap_or(usize::MAX);
     let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
-    let mut packed = coder.encode(bytes, room, wanted.key).ok_or_else(more)?;
-    packed.shrink_to_fit();
-    Ok(packed)
+    coder.encode(bytes, room, wanted.key).ok_or_else(more)
 }
 
 /// Whether one of the words is no number.

@@ -375,6 +375,10 @@ impl<B: Backend> Host for BurnHost<B> {
         Ok(name)
     }
 
+    fn taken(&mut self, copy: u64) -> Option<Bytes> {
+        self.shelf.taken(copy)
+    }
+
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let started = Instant::now();
         let (_, size) = self.shelf.of(copy)?;

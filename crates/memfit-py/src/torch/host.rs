@@ -397,6 +397,10 @@ impl Host for Torch {
         }
     }
 
+    fn taken(&mut self, copy: u64) -> Option<Bytes> {
+        self.shelf.taken(copy)
+    }
+
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         if let Some(pinned) = self.pinned.as_mut().filter(|_| Pinned::has(copy)) {
             return Python::attach(|py| pinned.load(py, copy, to.storage));
