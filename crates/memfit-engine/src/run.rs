@@ -249,7 +249,8 @@ impl<H: Host> Engine<'_, H> {
             return block;
         }
         self.free(block);
-        let mut again = |size: Bytes| size > Bytes::ZERO && self.allocator.allocate_at(block.offset.0, size.0);
+        let mut again =
+            |size: Bytes| size > Bytes::ZERO && self.allocator.allocate_at(block.offset.0, size.0);
         // An allocator that gives out no part of what it has got gives it whole.
         let size = [size, block.size].into_iter().find(|&size| again(size)).unwrap_or_default();
         let shrunk = Block { size, ..block };

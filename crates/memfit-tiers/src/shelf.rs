@@ -403,17 +403,21 @@ fn coder(codec: Codec) -> Result<&'static dyn Coder, HostError> {
 /// `bytes` by `codec`, in a buffer of its bound or of the room for them.
 fn encoded(codec: Codec, bytes: &[u8], wanted: Wanted) -> Result<Vec<u8>, HostError> {
     let coder = coder(codec)?;
-    if codec.keeps() == Need::Sign && has_nan(bytes) {
+    if codec.keeps() == Need::Sign && any(bytes, f32::is_nan) {
         // A NaN is not above zero, and not below: whoever asks for one of both may have another answer than for zero.
         return Err(HostError(format!("`{}` keeps no NaN", codec.name())));
+    }
+    // Zero would be no approximation of it.
+    if codec.name().ends_with("+mask") && any(bytes, |word| word < 0.0 || word.is_nan()) {
+        return Err(HostError(format!("`{}` keeps nothing that is below zero", codec.name())));
     }
     let room = usize::try_from(wanted.room.0).unwrap_or(usize::MAX);
     let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
     coder.encode(bytes, room, wanted.key).ok_or_else(more)
 }
 
-/// Whether one of the words is no number.
-fn has_nan(bytes: &[u8]) -> bool {
+/// Whether one of the words is as `asked`.
+fn any(bytes: &[u8], asked: impl Fn(f32) -> bool) -> bool {
     let (words, _) = bytes.as_chunks();
-    words.iter().fold(false, |found, word| found | f32::from_ne_bytes(*word).is_nan())
+    words.iter().fold(false, |found, word| found | asked(f32::from_ne_bytes(*word)))
 }

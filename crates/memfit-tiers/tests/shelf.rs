@@ -112,6 +112,8 @@ fn signs_of_nan_are_not_kept() {
     };
     assert_eq!(stored(Codec::Binarize), Err("`binarize` keeps no NaN".to_owned()));
     assert_eq!(stored(Codec::Zvc), Ok(()));
+    assert_eq!(stored(Codec::Int8), Ok(()));
+    assert_eq!(stored(Codec::Int8Mask), Err("`int8+mask` keeps nothing that is below zero".to_owned()));
 }
 
 #[test]

@@ -12,9 +12,9 @@ use memfit::ir::{Dtype, Effect, Need};
 use rustc_hash::FxHasher;
 
 use super::backend::base;
-use super::own::method;
 use super::draws::random;
 use super::own;
+use super::own::method;
 
 /// Bytes of `tensor`.
 pub(crate) fn bytes(tensor: &TensorIr) -> u64 {

@@ -34,8 +34,7 @@ impl<B: Backend> Vgg<B> {
                 .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: false })
                 .init(device)
         };
-        let stages =
-            STAGES.iter().map(|&(width, depth)| (0..depth).map(|_| conv(width)).collect()).collect();
+        let stages = STAGES.iter().map(|&(width, depth)| (0..depth).map(|_| conv(width)).collect()).collect();
         Vgg { stages, head: LinearConfig::new(from, classes).init(device) }
     }
 }

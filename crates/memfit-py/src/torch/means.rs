@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::failure::raise;
 use memfit::engine::{Settings, Storing};
 use memfit::ir::Bytes;
 use memfit::tiers::{Disk, Room};
 use memfit::{Failure, host_settings};
-use crate::failure::raise;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 

@@ -139,7 +139,8 @@ impl Inner {
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
     pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
         let lossy = self.engine.settings().limits(Bytes::ZERO).lossy;
-        let plan = apart(py, || profile::load(step, plan, None, &lossy)).map_err(|failure| raise(py, &failure))?;
+        let plan =
+            apart(py, || profile::load(step, plan, None, &lossy)).map_err(|failure| raise(py, &failure))?;
         Ok(self.steps.add(plan).to_string())
     }
 }

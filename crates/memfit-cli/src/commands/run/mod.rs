@@ -13,7 +13,7 @@ use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
 use memfit::engine::replay::{Outcome, Trace, replay};
 use memfit::engine::{Fault, Recorded, Settings};
 use memfit::{Budget, Bytes, Failure, Floor, Nanos, StepPlanner};
-use memfit_burn::zoo::{Model, Seen, Training, Where};
+use memfit_burn::zoo::{self, Apart, Model, Seen, Training, Where};
 use memfit_burn::{Mode, Options, Report};
 
 use crate::error::Error;
@@ -87,7 +87,8 @@ pub(in crate::commands) struct RunArgs {
     /// those are read [default: none]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     codec: Vec<String>,
-    /// Codecs that lose something, such as `int8+mask`, or `gist`, for where no plan without them fits [default: none]
+    /// Codecs that lose something, such as `int8+mask` or `cast-bf16`, or `gist` or `actnn` for several, where no plan without them
+    /// fits; gradients of the last steps are compared with exact ones then [default: none]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     lossy: Vec<String>,
     /// How many steps
@@ -142,7 +143,12 @@ struct Row {
     expected: Option<Expected>,
     /// What its tensors took, where no report says so.
     peak: Option<Bytes>,
+    /// How far its gradients are from exact ones, where something is lost.
+    gradients: Vec<Apart>,
 }
+
+/// Steps whose gradients are compared with exact ones.
+const SAMPLED: usize = 3;
 
 pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let device = match args.backend {
@@ -188,15 +194,28 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     if budget < profile.floor && args.mode != When::None {
         return Err(infeasible(&plain)?);
     }
-    let mut rows =
-        vec![Row { name: "without memfit", measured: plain, report: None, expected: None, peak: None }];
+    let mut rows = vec![Row {
+        name: "without memfit",
+        measured: plain,
+        report: None,
+        expected: None,
+        peak: None,
+        gradients: Vec::new(),
+    }];
     let mut modes = vec![args.mode];
     if args.compare {
         let measured =
             measure::plain(&training, device, true, &progress("Burn's checkpointing")).map_err(fault)?;
         let few = Training { steps: training.steps.min(2), gradients: false, ..training };
         let peak = Some(measure::balanced_peak(&few, device, common).map_err(fault)?);
-        rows.push(Row { name: "balanced", measured, report: None, expected: None, peak });
+        rows.push(Row {
+            name: "balanced",
+            measured,
+            report: None,
+            expected: None,
+            peak,
+            gradients: Vec::new(),
+        });
         if args.mode != When::None {
             modes = vec![When::None, When::Online, When::Planned];
         }
@@ -221,7 +240,14 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
                 time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
             }),
         };
-        rows.push(Row { name, measured, report: Some(report), expected, peak: None });
+        let gradients = if measured.lossy.is_empty() {
+            Vec::new()
+        } else {
+            output.progress("comparing gradients with exact ones");
+            let saved = zoo::saved(device)?;
+            zoo::gradients(&training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)?
+        };
+        rows.push(Row { name, measured, report: Some(report), expected, peak: None, gradients });
     }
     show::results(args, &training, &profile, budget, &rows, output)
 }

@@ -11,14 +11,14 @@ mod shift;
 mod stretch;
 mod trade;
 
-use memfit_ir::{Device, Form, Need, ValueId};
+use memfit_ir::{Device, Form, ValueId};
 
 use super::Task;
 use super::editor::{Away, Editor};
 use super::ids::{NodeId, RunId};
 use super::random::Random;
-use super::transfers::{LEAST, keeps_below};
-use crate::problem::signed as number;
+use super::transfers::{LEAST, is_masked};
+use crate::problem::signed;
 
 use drop::Drop;
 use exchange::Exchange;
@@ -76,8 +76,7 @@ struct Wait {
 }
 
 impl Wait {
-    /// `signed`: whether somebody reads the value by its signs.
-    fn of(task: &Task<'_>, (value, signed): (ValueId, bool), form: Form, device: &Device) -> Option<Wait> {
+    fn of(task: &Task<'_>, value: ValueId, form: Form, device: &Device) -> Option<Wait> {
         let this = task.graph.value(value);
         let (out, back) = match form {
             Form::Tier(tier) => {
@@ -85,25 +84,14 @@ impl Wait {
                 (link.out_time(this.size).0, link.in_time(this.size).0)
             }
             Form::Encoded(codec) => {
-                let room = number(codec.room(&this).round_up(device.align));
-                let suits = codec.suits(this.dtype) && keeps_below(codec, &this, signed);
+                let room = signed(codec.room(&this).round_up(device.align));
+                let suits = codec.suits(this.dtype) && (!is_masked(codec) || task.is_rectified(value));
                 (suits && room < task.size[value.index()]).then_some((0, 0))?
             }
             Form::EncodedOn(..) => return None,
         };
         Some(Wait { value, form, out, back })
     }
-}
-
-/// By value, whether some op reads no more of it than signs.
-fn signed(task: &Task<'_>) -> Vec<bool> {
-    let mut signed = vec![false; task.graph.value_count()];
-    for op in task.graph.op_ids().map(|id| task.graph.op(id)) {
-        for (&value, &need) in op.reads.iter().zip(op.needs) {
-            signed[value.index()] |= need == Need::Sign;
-        }
-    }
-    signed
 }
 
 impl Choices {
@@ -117,10 +105,8 @@ impl Choices {
     /// Values may wait in each of these forms, where the device has it and it takes less.
     pub(super) fn and_waits(mut self, task: &Task<'_>, forms: &[Form], device: &Device) -> Choices {
         let may = |value: &ValueId| task.size[value.index()] >= LEAST && task.may_move(*value);
-        let signed = signed(task);
         for value in task.value_ids().filter(may) {
-            let of = (value, signed[value.index()]);
-            let ways = forms.iter().filter_map(|&form| Wait::of(task, of, form, device));
+            let ways = forms.iter().filter_map(|&form| Wait::of(task, value, form, device));
             self.sent.extend(ways);
         }
         self

@@ -22,13 +22,12 @@ const KEEP_SIGNS: Codecs = Codecs::of(&[
     Codec::Int2Mask,
 ]);
 
-/// Those that make zero of all that is below: only what a ReLU makes waits in them. That is what somebody reads by its signs, and
-/// what has zeros.
+/// Those that make zero of all that is below: only what a ReLU makes waits in them.
 const MASKED: Codecs = Codecs::of(&[Codec::Int8Mask, Codec::Int4Mask, Codec::Int2Mask]);
 
-/// Whether nothing that counts is lost of `value` where `codec` drops signs below zero; `signed`: whether somebody reads it by signs.
-pub(in crate::schedule) fn keeps_below(codec: Codec, value: &Value<'_>, signed: bool) -> bool {
-    MASKED.among(Codecs::of(&[codec])).is_empty() || signed && value.density.is_some_and(|density| density < 1.0)
+/// Whether `codec` makes zero of what is below.
+pub(in crate::schedule) fn is_masked(codec: Codec) -> bool {
+    !MASKED.among(Codecs::of(&[codec])).is_empty()
 }
 
 impl Codecs {
@@ -69,19 +68,18 @@ impl Codecs {
         Codec::ALL.iter().map(|row| row.0).filter(move |&codec| self.0 & 1 << codec as u32 != 0)
     }
 
-    /// The one that makes `value` smallest, of those that keep what is asked of it afterwards and make it smaller; of equals the
+    /// The one that makes `value`, which has nothing below zero if it is `rectified`, smallest, of those that keep what is asked of it afterwards and make it smaller; of equals the
     /// fastest, then the first. `asked`: the least and the most. Where somebody asks for signs alone, what keeps those comes before
     /// what does not. With what it takes.
     pub(in crate::schedule) fn smallest(
         self,
-        value: &Value<'_>,
+        (value, rectified): (&Value<'_>, bool),
         (least, most): (Need, Need),
         device: &Device,
     ) -> Option<(Codec, Bytes)> {
         let best = |codecs: Codecs| {
-            let signed = least == Need::Sign;
             let may = |&codec: &Codec| {
-                codec.suits(value.dtype) && codec.keeps() >= most && keeps_below(codec, value, signed)
+                codec.suits(value.dtype) && codec.keeps() >= most && (rectified || !is_masked(codec))
             };
             let sized = codecs.each().filter(may).map(|codec| (codec, codec.room(value)));
             let smaller =

@@ -82,7 +82,7 @@ impl Waits {
         let this = task.graph.value(value);
         let whole = task.size[value.index()];
         let rounded = |room: Bytes| signed(room.round_up(device.align));
-        let smaller = |codecs: Codecs| codecs.smallest(&this, asked, device);
+        let smaller = |codecs: Codecs| codecs.smallest((&this, task.is_rectified(value)), asked, device);
         let behind = |link: Link, (form, moved, flight): (Form, Bytes, i64)| {
             let (out, back) = (link.out_time(moved).0, link.in_time(moved).0);
             Gap { value, form, size: whole, copy: moved.0, flight, from, to, made, out, back }

@@ -9,7 +9,7 @@ mod weigh;
 mod windows;
 
 pub(super) use choose::Chooser;
-pub(super) use codecs::{Codecs, keeps_below};
+pub(super) use codecs::{Codecs, is_masked};
 pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits, link};
 pub(super) use timed::timed;
 pub(super) use weigh::standardise;
