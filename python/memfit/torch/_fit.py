@@ -23,7 +23,7 @@ import torch
 
 import memfit
 from memfit import _memfit
-from memfit.torch import _copy, _rehearse
+from memfit.torch import _copy, _quantised, _rehearse
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._glue import storages
@@ -98,7 +98,8 @@ class Fitted:
     takes them as it will): `"int8+mask"`, `"int4+mask"`, `"cast-bf16"` and so on, or `"gist"` and `"actnn"`,
     which stand for several. The gradients are not those of plain training then. `report.gradients` says how
     far off they were in sampled steps, beside what another batch makes of them; for that a step runs once
-    more, in a copy of this process.
+    more, in a copy of this process. `"quantised-state"` among them has the state of optimizers wait in eight
+    bits between their steps: see `quantise_state`.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
@@ -136,6 +137,8 @@ class Fitted:
         if not recompute and strategy == "auto":
             strategy = "offload:best"
         self._strategy = strategy
+        if _quantised.NAME in lossy:
+            self.report.lossy = [_quantised.NAME]
         self._means: dict[str, Any] = {
             "host_budget": host_budget,
             "disk_budget": disk_budget,
@@ -147,13 +150,13 @@ class Fitted:
         }
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls = 0
-        self._sampler = Sampler()
+        self._sampler, self._plan_loses = Sampler(), False
         self.report.gradients = self._sampler.samples
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.device = str(self._budget.device)
-        if self.report.lossy and not self._is_resting():
+        if self._plan_loses and not self._is_resting():
             self._sampler.look(self._budget.device, functools.partial(self.step, *args, **kwargs))
             self._note(self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}")
         alone = not is_distributed()
@@ -229,7 +232,7 @@ class Fitted:
         if self._load is None:
             return None
         profile, plan = ((self._load / name).read_bytes() for name in _FILES)
-        memfit.check(plan, profile, lossy=_memfit.lossy_codecs(self._means["lossy"]))
+        memfit.check(plan, profile, lossy=_memfit.lossy_codecs(self._budget._means["lossy"]))
         return profile, plan
 
     def _take_over(self, files: Files | None, known: Known) -> None:
@@ -392,7 +395,9 @@ class Fitted:
         self.report.recompute_seconds = stepped["recompute_ns"] / 1e9
         if stepped["predicted_ns"] is not None:
             self.report.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
-        self.report.arena_bytes, self.report.lossy = native.planned() or (None, [])
+        self.report.arena_bytes, lossy = native.planned() or (None, [])
+        self._plan_loses = bool(lossy)
+        self.report.lossy = lossy + ([_quantised.NAME] if self._budget.quantises else [])
         self.report.tried = native.tried() or self.report.tried
         # What the judge refuses is no plan: there is none in the tables that it has not passed.
         self.report.verified = True if self.report.arena_bytes is not None else None
