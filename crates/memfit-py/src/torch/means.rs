@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::failure::raise;
 use memfit::engine::{Settings, Storing};
 use memfit::ir::Bytes;
 use memfit::tiers::{Disk, Room};
@@ -27,8 +28,21 @@ pub(super) struct Means {
     recompute: bool,
     /// Names of codecs.
     lossless: Vec<String>,
+    lossy: Vec<String>,
     /// Who makes copies in host memory where the device has streams, in place of the shelf.
     pinned: Option<Py<PyAny>>,
+}
+
+/// The lossy codecs among those that hosts know as `names`.
+#[pyfunction]
+fn lossy_codecs(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<&'static str>> {
+    let codecs = memfit::lossy_codecs(&names).map_err(|failure| raise(py, &failure))?;
+    Ok(codecs.into_iter().map(|codec| codec.name()).collect())
+}
+
+/// Adds what Python asks of codecs to the module.
+pub(super) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(lossy_codecs, module)?)
 }
 
 impl Means {
@@ -49,7 +63,8 @@ impl Means {
     /// Settings of an engine with so many bytes.
     pub(super) fn settings(&self, budget: Bytes) -> PyResult<Settings> {
         let started = Instant::now();
-        let settings = host_settings(budget, &self.room(), &self.lossless, &|| started.elapsed());
+        let settings =
+            host_settings(budget, &self.room(), [&self.lossless, &self.lossy], &|| started.elapsed());
         let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
         let parking = self.room().host.is_some() || self.room().disk.is_some();
         settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {
