@@ -227,9 +227,7 @@ impl Judge<'_> {
                 }
                 self.define(to, claim, held.keeps.min(codec.keeps()), now);
             }
-            (Content::Encoded(value, _), _) if !encode => {
-                self.define(to, Content::Value(value), held.keeps, now)
-            }
+            (Content::Encoded(of, _), _) if !encode => self.define(to, Content::Value(of), held.keeps, now),
             (held, claim) => self.object(Rule::Value, || format!("{held:?} can't become {claim:?} here")),
         }
     }
