@@ -150,7 +150,7 @@ def test_gradients_are_as_near_as_the_codec_is(tmp_path, codec, most):
 
 def lossy_steps() -> None:
     """Steps within a budget by a lossy codec, as somebody would write them; for a process of its own."""
-    net, optimizer, step, batches = vgg()
+    _, _, step, batches = vgg()
     step(*batches[0])
     budget = memfit.torch.floor(step, *batches[0]).share(0.5)
     _, _, step, batches = vgg()
