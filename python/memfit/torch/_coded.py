@@ -1,8 +1,9 @@
 """Codecs by ops of PyTorch's, for devices whose memory the codecs of the host's processor don't reach.
 
 Those of a fixed size only: how long the encoded form of a sparse tensor is, the host would have to wait for.
-Sizes are those of memfit's own codecs of the same names, the layout of the bytes is not. What rounds at random
-draws from a generator of its own, which begins with the key that the engine gives: nobody else's numbers change.
+Sizes are those of memfit's own codecs of the same names, the layout of the bytes is not. What rounds at
+random draws from a generator of its own, which begins with the key that the engine gives: nobody else's
+numbers change.
 """
 
 from collections.abc import Callable

@@ -90,9 +90,9 @@ class Fitted:
     and `recompute` are those of `Budget`.
 
     `lossless` names codecs by which a plan may hold values between two uses: `"zvc"` (zero-value compression)
-    drops zeros, of which ReLU makes many, `"csr"` does so for values that are nearly empty, `"binarize"` keeps
-    signs for those who read no more. How many zeros there are is measured in the first step; a value that has
-    fewer in a later step is computed again. A strategy of the family `compress` has `zvc` named.
+    drops zeros, of which ReLU makes many, `"csr"` does so for values that are nearly empty, `"binarize"`
+    keeps signs for those who read no more. How many zeros there are is measured in the first step; a value
+    that has fewer in a later step is computed again. A strategy of the family `compress` has `zvc` named.
 
     `lossy` names codecs that lose something, for where no plan without them fits (a `strategy` that is named
     takes them as it will): `"int8+mask"`, `"int4+mask"`, `"cast-bf16"` and so on, or `"gist"` and `"actnn"`,
@@ -158,7 +158,9 @@ class Fitted:
         self.report.device = str(self._budget.device)
         if self._plan_loses and not self._is_resting():
             self._sampler.look(self._budget.device, functools.partial(self.step, *args, **kwargs))
-            self._note(self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}")
+            self._note(
+                self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}"
+            )
         alone = not is_distributed()
         check = alone if self._check is None else self._check
         if self._calls >= _PROTECTED or not check or self._is_resting():

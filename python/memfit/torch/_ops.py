@@ -60,7 +60,7 @@ SHAPE_ONLY = {
     "aten.avg_pool2d_backward.default": 1,
     "aten._adaptive_avg_pool2d_backward.default": 1,
 }
-"""The operand (position) of which they read no more than the shape: a pool has the positions of its maxima."""
+"""The operand (position) of which they read the shape alone: a pool has the positions of its maxima."""
 
 IN_PLACE_FIRST = {
     "aten.copy.default",

@@ -5,8 +5,8 @@ memfit's codec `state8`: blocks of 2048 numbers, each with the number of the lar
 for each number the nearest of 256 codes. Lossy. Only ops of PyTorch's are used, so it runs wherever the
 optimizer does, and a plan sees what it takes.
 
-Parameters are updated one after the other: only one of them has its state in full at a time. A block with a NaN
-or an infinity is NaN afterwards.
+Parameters are updated one after the other: only one of them has its state in full at a time. A block with a
+NaN or an infinity is NaN afterwards.
 """
 
 import functools
@@ -61,7 +61,7 @@ def _table(signed: bool, device: torch.device) -> tuple[torch.Tensor, torch.Tens
 
 def encode(state: torch.Tensor, signed: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Codes and scales of `state`, of type `float32`: a quarter of its bytes, and four for each block."""
-    table, borders = _table(signed, state.device)
+    _, borders = _table(signed, state.device)
     flat = state.reshape(-1)
     blocks = -(-flat.numel() // BLOCK)
     missing = blocks * BLOCK - flat.numel()
