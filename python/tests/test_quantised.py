@@ -1,4 +1,4 @@
-"""Optimizer state in eight bits between steps: bytes, training, and what else sees of it."""
+"""Optimizer state in eight bits between steps: bytes, what it does to a training, and who sees it."""
 
 import copy
 import gc

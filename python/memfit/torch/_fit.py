@@ -158,8 +158,9 @@ class Fitted:
         self.report.device = str(self._budget.device)
         if self._plan_loses and not self._is_resting():
             self._sampler.look(self._budget.device, functools.partial(self.step, *args, **kwargs))
-            why = self._sampler.why
-            self._note(why and f"gradients are not compared with exact ones: {why}")
+            self._note(
+                self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}"
+            )
         alone = not is_distributed()
         check = alone if self._check is None else self._check
         if self._calls >= _PROTECTED or not check or self._is_resting():

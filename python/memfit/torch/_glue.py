@@ -141,7 +141,7 @@ def describe(func: Any) -> dict[str, Any]:
 
 
 def _signs(name: str) -> tuple[int, int | None] | None:
-    """The operand (position) of which the op `name` reads signs alone, and the number that is 0 then."""
+    """The operand (position) of which the op called `name` reads signs alone, and the number that is 0."""
     at = _ops.SIGN_ONLY.get(name)
     return None if at is None else (at, 2 if name == "aten.threshold_backward.default" else None)
 

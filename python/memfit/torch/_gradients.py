@@ -52,7 +52,7 @@ class Sampler:
         self._last: tuple[int, Gradients] | None = None
 
     def look(self, device: torch.device, run: Callable[[], Any]) -> None:
-        """The next call follows a lossy plan: one to sample is done by `run` in a copy of the process."""
+        """The next call follows a lossy plan: if it is to be sampled, a copy of the process does `run`."""
         self._steps += 1
         if self.why is not None or not _is_due(self._steps):
             return
@@ -148,7 +148,7 @@ def _numbers(gradient: torch.Tensor, native: Any) -> bytes | None:
 
 
 def apart(exact: Gradients, other: Gradients) -> float | None:
-    """How far `other` is from `exact`, a share of its norm; `None` if they are of other tensors, or none."""
+    """How far `other` is from `exact`, as a share of its norm; `None` if they are of other tensors."""
     sizes = [{key: len(numbers) for key, numbers in gradients.items()} for gradients in (exact, other)]
     if sizes[0] != sizes[1] or not exact:
         return None

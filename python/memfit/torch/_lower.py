@@ -177,7 +177,7 @@ class Lowering:
         self.graph.ops.append(op)
 
     def needs(self, node: Node, reads: list[int]) -> tuple[list[int], list[int]]:
-        """Positions in `reads` of what the op needs the signs of, and the shape of, and no more."""
+        """Positions in `reads` of what the op needs no more of than the signs, and than the shape."""
         kind = _ops.kind(node.target)
         found: list[list[int]] = []
         for table in (_ops.SIGN_ONLY, _ops.SHAPE_ONLY):

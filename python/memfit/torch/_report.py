@@ -106,8 +106,9 @@ class Report:
         last = self.gradients[-1]
         most = max(sample.error for sample in self.gradients)
         told = f"{last.error:.1e} off the exact ones in step {last.step}"
-        if len(self.gradients) > 1:
-            told += f", {most:.1e} at most in {len(self.gradients)} sampled steps"
+        told += (
+            f", {most:.1e} at most in {len(self.gradients)} sampled steps" if len(self.gradients) > 1 else ""
+        )
         noise = [sample.noise for sample in self.gradients if sample.noise is not None]
         return told + (f"; those of another batch are {noise[-1]:.1e} off" if noise else "")
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
 use memfit::engine::{Block, Host, HostError, Output, Run, Seen, Source, StorageId, Wanted};
-use memfit::ir::{Bytes, Dtype, Form, Nanos, Tier};
+use memfit::ir::{Bytes, Dtype, Nanos};
 use memfit::tiers::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -388,8 +388,8 @@ impl Host for Torch {
         match from {
             Source::Copy(copy) => self.shelf.forward(copy, wanted.form),
             Source::Block(block) => {
-                if let Some(pinned) = self.pinned.as_ref().filter(|_| wanted.form == Form::Tier(Tier::Host)) {
-                    return Python::attach(|py| pinned.store(&self.stored(py, block)?));
+                if let Some(pinned) = self.pinned.as_ref().filter(|pinned| pinned.makes(wanted.form)) {
+                    return Python::attach(|py| pinned.store(&self.stored(py, block)?, wanted));
                 }
                 let bytes = self.bytes(block)?;
                 self.shelf.store(bytes, (), wanted).map(|(copy, _)| copy)
@@ -398,7 +398,10 @@ impl Host for Torch {
     }
 
     fn taken(&mut self, copy: u64) -> Option<Bytes> {
-        self.shelf.taken(copy)
+        match self.pinned.as_ref().filter(|_| Pinned::has(copy)) {
+            Some(pinned) => Python::attach(|py| pinned.taken(py, copy)),
+            None => self.shelf.taken(copy),
+        }
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {

@@ -29,8 +29,9 @@ pub(super) struct Means {
     /// Names of codecs.
     lossless: Vec<String>,
     lossy: Vec<String>,
-    /// Who makes copies in host memory where the device has streams, in place of the shelf.
+    /// Who makes copies in host memory where the device has streams, in place of the shelf; and who makes encoded ones there.
     pinned: Option<Py<PyAny>>,
+    coded: Option<Py<PyAny>>,
 }
 
 /// The lossy codecs among those that hosts know as `names`.
@@ -56,8 +57,8 @@ impl Means {
     /// What of it a shelf has, and who has the host memory otherwise.
     pub(super) fn shelves(self) -> (Room, Option<Pinned>) {
         let room = self.room();
-        let pinned = self.pinned.map(Pinned::new);
-        (Room { host: room.host.filter(|_| pinned.is_none()), ..room }, pinned)
+        let host = room.host.filter(|_| self.pinned.is_none());
+        (Room { host, ..room }, Pinned::new(self.pinned, self.coded))
     }
 
     /// Settings of an engine with so many bytes.
