@@ -40,9 +40,8 @@ pub struct Engine<'a, H: Host> {
     /// Storages that the last op made, each with its value in the log, whose bytes have not been looked at.
     pub(crate) unweighed: Vec<(u32, ValueId)>,
     pub(crate) guide: Option<Guide>,
-    /// Whether steps of the guide are being done, which is not in its place then; records that have gone meanwhile.
+    /// Whether steps of the guide are being done, which is not in its place then.
     pub(crate) leading: bool,
-    pub(crate) struck: Vec<u32>,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
     /// Storages that can't be computed again since their producers were last looked at.
@@ -96,7 +95,6 @@ impl<'a, H: Host> Engine<'a, H> {
             unweighed: Vec::new(),
             guide: None,
             leading: false,
-            struck: Vec::new(),
             preferred: Vec::new(),
             past: Past::new(settings.budget),
             settings,

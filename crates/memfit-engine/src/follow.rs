@@ -87,23 +87,21 @@ impl<H: Host> Engine<'_, H> {
         }
         let op = guide.op;
         guide.op += 1;
-        // What is put in has no record.
-        if let Some(record) = record {
-            if call.is_some_and(|call| call.guessed) {
-                let planned = guide.plan.graph().op(OpId::at(op)).workspace;
-                self.state.records[record as usize].workspace = planned.0;
-            }
-            guide.enlist(record, OpId::at(op));
+        if let Some(record) = record
+            && call.is_some_and(|call| call.guessed)
+        {
+            let planned = guide.plan.graph().op(OpId::at(op)).workspace;
+            self.state.records[record as usize].workspace = planned.0;
         }
         self.go_on(guide, Some(op))
     }
 
     /// After the last call: what the plan still has to do.
     pub(crate) fn follow_to_end(&mut self) -> Result<(), Fault> {
-        if !self.has_followed() {
-            return Ok(());
+        match self.guide.take_if(|guide| guide.is_done()) {
+            Some(guide) => self.go_on(guide, None),
+            None => Ok(()),
         }
-        self.guide.take().map_or(Ok(()), |guide| self.go_on(guide, None))
     }
 
     /// As [`Engine::advance`]; where the plan can't be followed it's given up.
@@ -111,17 +109,11 @@ impl<H: Host> Engine<'_, H> {
         self.leading = true;
         let goes_on = self.advance(&mut guide, until);
         self.leading = false;
-        self.strike(&mut guide);
         self.guide = Some(guide);
         if !goes_on? {
             self.diverge();
         }
         Ok(())
-    }
-
-    /// `guide` is told of records that have gone.
-    fn strike(&mut self, guide: &mut Guide) {
-        self.struck.drain(..).for_each(|record| guide.strike(record));
     }
 
     /// A tensor has been put in while the plan is followed.
@@ -325,9 +317,9 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<bool, Fault> {
         guide.hold(value, buffer);
         let named = guide.likely(value);
-        // What has left the tables since nobody can need.
-        let is_known = named.tensor.get().is_some();
-        if self.storage_named(named).is_some() || (is_known && self.tensor_named(named).is_none()) {
+        // What has left the tables nobody can need.
+        let is_gone = !named.tensor.is_none() && self.tensor_named(named).is_none();
+        if is_gone || self.storage_named(named).is_some() {
             return Ok(true);
         }
         if let Some(done) = self.load_home(guide, value, place)? {
@@ -414,18 +406,15 @@ impl<H: Host> Engine<'_, H> {
     /// Runs `op` again. Inputs that the engine had to evict beyond the plan are made again before. Nothing is to be done where
     /// what it makes is there, or has left the tables: nobody can need it. Its record has gone where that stays for good; then
     /// it may have been parked.
-    fn repeat(&mut self, guide: &mut Guide, op: OpId) -> Result<bool, Fault> {
-        self.strike(guide);
-        let planned = guide.plan.graph().op(op).writes;
+    fn repeat(&mut self, guide: &Guide, op: OpId) -> Result<bool, Fault> {
         let missing = |value: &ValueId| {
             let (tensor, this) = self.tensor_named(guide.tensors[value.index()])?;
             (!this.defined).then_some(tensor)
         };
-        let missing: SmallVec<[u32; 2]> = planned.iter().filter_map(missing).collect();
-        if missing.is_empty() {
-            return Ok(true);
-        }
-        let Some(record) = guide.records[op.index()].get() else {
+        let made = guide.plan.graph().op(op).writes.iter();
+        let missing: SmallVec<[u32; 2]> = made.filter_map(missing).collect();
+        let Some(&first) = missing.first() else { return Ok(true) };
+        let Some(record) = self.state.tensor(first).record.get() else {
             for tensor in missing {
                 if !self.bring_back(tensor)? {
                     return Ok(false);
@@ -440,7 +429,7 @@ impl<H: Host> Engine<'_, H> {
             let storage = self.state.storage(self.state.storage_of(read));
             self.is_had(read) || storage.resident || storage.evictable
         };
-        if !repeatable || this.writes.len() != planned.len() || !this.reads.iter().all(there) {
+        if !repeatable || !this.reads.iter().all(there) {
             return Ok(false);
         }
         let missing = this.made().find(|&made| !self.state.tensor(made).defined);
@@ -460,15 +449,6 @@ impl<H: Host> Engine<'_, H> {
         let buffers = guide.plan.program().writes(compute).iter().chain(&compute.workspace);
         let places = buffers.filter_map(|buffer| layout.places.get(buffer.index()));
         self.preferred.extend(places.map(|place| place.offset.0));
-    }
-
-    /// Records leave the tables: the plan can't name them any more.
-    pub(crate) fn forget_record(&mut self, record: u32) {
-        match &mut self.guide {
-            Some(guide) => guide.strike(record),
-            None if self.leading => self.struck.push(record),
-            None => {}
-        }
     }
 
     /// The tensors that the program holds, by number.

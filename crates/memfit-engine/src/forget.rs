@@ -267,7 +267,6 @@ impl<H: Host> Engine<'_, H> {
         }
         self.state.free_records.push(record);
         self.host.close(call);
-        self.forget_record(record);
     }
 
     /// What `record` makes can't be made again: it needs its inputs no more.

@@ -26,8 +26,7 @@ pub(crate) struct Guide {
     /// The next step of the program, and the next op of the graph.
     pub(crate) step: usize,
     pub(crate) op: usize,
-    /// For each op its record; for each value its tensor with its serial number, and the buffer that holds it.
-    pub(crate) records: Vec<Maybe<u32>>,
+    /// For each value its tensor with its serial number, and the buffer that holds it.
     pub(crate) tensors: Vec<Named>,
     pub(crate) holder: Vec<Maybe<BufferId>>,
     /// What the plan has freed, and can't go yet: the program holds it still, or what is computed from it alone.
@@ -41,13 +40,11 @@ pub(crate) struct Guide {
     last_repeats: Vec<usize>,
     /// For each tensor its value.
     values: Vec<Maybe<ValueId>>,
-    /// For each record that was made under guidance, and has not gone since, its op.
-    ops: Vec<Maybe<OpId>>,
 }
 
 impl Guide {
     pub(crate) fn new(plan: StepPlan) -> Guide {
-        let (ops, values) = (plan.graph().op_count(), plan.graph().value_count());
+        let values = plan.graph().value_count();
         let mut holder = vec![Maybe::NONE; values];
         for &buffer in &plan.program().resident {
             if let Content::Value(value) = plan.program().buffers[buffer.index()].content {
@@ -63,7 +60,6 @@ impl Guide {
             plan,
             step: 0,
             op: 0,
-            records: vec![Maybe::NONE; ops],
             tensors: vec![Named::default(); values],
             holder,
             leaving: Vec::new(),
@@ -72,24 +68,6 @@ impl Guide {
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
             last_repeats,
             values: Vec::new(),
-            ops: Vec::new(),
-        }
-    }
-
-    /// `record` is that of `op`.
-    pub(crate) fn enlist(&mut self, record: u32, op: OpId) {
-        let at = record as usize;
-        if self.ops.len() <= at {
-            self.ops.resize(at + 1, Maybe::NONE);
-        }
-        self.ops[at] = op.into();
-        self.records[op.index()] = record.into();
-    }
-
-    /// `record` has left the tables: its number may come to be another's.
-    pub(crate) fn strike(&mut self, record: u32) {
-        if let Some(op) = self.ops.get_mut(record as usize).and_then(|op| std::mem::take(op).get()) {
-            self.records[op.index()] = Maybe::NONE;
         }
     }
 
