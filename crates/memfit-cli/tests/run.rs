@@ -7,13 +7,23 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+fn command(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
+    command.args(words.split_whitespace());
+    command
+}
+
 fn memfit(words: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memfit")).args(words.split_whitespace()).output().unwrap()
+    command(words).output().unwrap()
 }
 
 fn object(words: &str) -> Value {
-    let output = memfit(words);
-    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    object_of(&mut command(words))
+}
+
+fn object_of(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -47,13 +57,8 @@ fn scratch_may_count_within_the_budget() {
     let counted = format!("{words} --scratch");
     let bytes = |run: &Value, key: &str| run[key].as_u64().unwrap();
     let tensors = object(words);
-    // A kernel has a buffer for each thread that takes part: with one thread, all of it is known from the recording.
-    let alone = Command::new(env!("CARGO_BIN_EXE_memfit"))
-        .args(counted.split_whitespace())
-        .env("RAYON_NUM_THREADS", "1")
-        .output()
-        .unwrap();
-    let alone: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    // A kernel has a buffer for each thread that takes part: with one thread nothing is put down to that.
+    let alone = object_of(command(&counted).env("RAYON_NUM_THREADS", "1"));
     for (all, unforeseen) in [(&alone, 0), (&object(&counted), 4 << 20)] {
         for key in ["floor_bytes", "unconstrained_peak_bytes"] {
             assert!(bytes(&tensors, key) < bytes(all, key), "{key}: {tensors:#} {all:#}");
@@ -87,8 +92,7 @@ fn a_budget_below_the_floor_says_what_would_do() {
 fn a_killed_run_leaves_no_file() {
     let dir = std::env::temp_dir().join(format!("memfit-killed-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
-    command.args("run gpt --batch 2 --steps 30 --budget floor+60% --verbose".split_whitespace());
+    let mut command = command("run gpt --batch 2 --steps 30 --budget floor+60% --verbose");
     for place in ["TMPDIR", "HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"] {
         command.env(place, &dir);
     }

@@ -18,7 +18,7 @@ use super::draws::{Draws, random};
 use super::ops::{bytes, read_only};
 use super::recipe::{Made, Recipe};
 use super::runner::Guarded;
-use super::scratch::{saw, signature, taken};
+use super::scratch::{saw, signature};
 use crate::meter::Meter;
 
 /// What a host has seen.
@@ -36,8 +36,8 @@ pub struct Counters {
     pub updates: u64,
     /// The most bytes that the backend took for itself while an op ran, beyond what it made; only with a meter.
     pub temporaries: u64,
-    /// The most of it, in bytes, that was not counted where scratch counts: in the first run of an op, or where more threads took
-    /// part in a kernel than ever before, each with a buffer of its own.
+    /// The most of it, in bytes, that was not counted where scratch counts: in the first run of an op, on operands that lie
+    /// otherwise than ever before, or where more threads take part in a kernel, each with a buffer of its own.
     pub unforeseen: u64,
 }
 
@@ -336,9 +336,8 @@ impl<B: Backend> Host for BurnHost<B> {
             let scratch = most.saturating_sub(own);
             self.counters.temporaries = self.counters.temporaries.max(scratch);
             if let Some(like) = like {
-                let counted = taken(&mut self.profiles, like);
-                self.counters.unforeseen = self.counters.unforeseen.max(scratch.saturating_sub(counted.0));
-                saw(&mut self.profiles, like, Bytes(scratch));
+                let unforeseen = saw(&mut self.profiles, like, Bytes(scratch));
+                self.counters.unforeseen = self.counters.unforeseen.max(unforeseen.0);
             }
         }
         self.settle(run, &mut pending);

@@ -18,13 +18,16 @@ pub(super) fn taken(profiles: &mut Profiles, signature: u64) -> Bytes {
     Bytes(known.map_or(0, |known| profiles.of(known).workspace))
 }
 
-/// An op of this [`signature`] has taken so much.
-pub(super) fn saw(profiles: &mut Profiles, signature: u64, bytes: Bytes) {
+/// An op of this [`signature`] has taken so much; how much of it was not [known](taken).
+pub(super) fn saw(profiles: &mut Profiles, signature: u64, bytes: Bytes) -> Bytes {
+    let key = [signature];
+    let known = profiles.find(&key);
+    let unforeseen = known.map_or(bytes, |known| bytes.saturating_sub(Bytes(profiles.of(known).workspace)));
     if bytes >= LEAST {
-        let key = [signature];
-        let known = profiles.find(&key).unwrap_or_else(|| profiles.add(&key, OpProfile::default()));
+        let known = known.unwrap_or_else(|| profiles.add(&key, OpProfile::default()));
         profiles.of_mut(known).saw_workspace(bytes);
     }
+    unforeseen
 }
 
 /// Equal for ops of one kind on operands of the same types and sizes. How operands are laid out is not in it: the most of all

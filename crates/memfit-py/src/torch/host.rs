@@ -60,7 +60,7 @@ pub(super) struct Pending {
     pub(super) result: Option<Py<PyAny>>,
     /// What it took beside its results, if that was measured.
     pub(super) workspace: Option<u64>,
-    /// Bytes that a repetition takes beside the op's own.
+    /// Bytes taken beside the op's own: see `put_aside`.
     pub(super) aside: u64,
     /// Ns that calls of this shape take, or 0 if it is the first; then what this one is taken to have taken.
     pub(super) time: u64,

@@ -80,7 +80,7 @@ struct Prepared<'py> {
     again: bool,
     /// Whether it may be once it has run: sizes that only the data can say are known then.
     later: bool,
-    /// Bytes that a repetition takes beside the op's own.
+    /// Bytes taken beside the op's own: see `put_aside`.
     aside: u64,
 }
 
