@@ -42,6 +42,7 @@ def plan(
     device: str | os.PathLike[str] = "A100-80",
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
+    lossy: str | Iterable[str] = (),
     host_budget: Size | None = None,
     disk_budget: Size | None = None,
     replay_random: bool | None = None,
@@ -61,7 +62,8 @@ def plan(
     `"compress:NAME"`, `"hybrid:NAME"`, `"place:NAME"`, or several; `strategies()` lists them.
     `"budget:live"` bounds live bytes instead of the arena. `host_budget` bytes of host memory may hold values
     that leave the device between two uses, where that is faster than to compute them again; 0 for none.
-    `disk_budget` bytes of the disk, likewise, if the device has one.
+    `disk_budget` bytes of the disk, likewise, if the device has one. `lossy` names codecs that lose something
+    (`"int8+mask"`) in which values may wait, where no plan fits that gives the same bits as ever.
     `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
     gives the same plan.
 
@@ -73,6 +75,7 @@ def plan(
         device=device,
         strategy=strategy,
         recompute=recompute,
+        lossy=lossy,
         host_budget=host_budget,
         disk_budget=disk_budget,
         replay_random=replay_random,
@@ -88,14 +91,20 @@ def plan(
 
 
 def check(
-    plan: Plan | File, graph: Graph, *, budget: Size | None = None, dims: Mapping[str, int] | None = None
+    plan: Plan | File,
+    graph: Graph,
+    *,
+    budget: Size | None = None,
+    lossy: str | Iterable[str] = (),
+    dims: Mapping[str, int] | None = None,
 ) -> Check:
     """Has the judge read `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
+    The plan may use lossy codecs that are named here and no others, whatever it says of itself.
 
     Raises `VerificationError` if the judge refuses, `OtherGraphError` if the plan was made for another graph.
     """
     file = plan.file if isinstance(plan, Plan) else _bytes(plan)
-    return read(Check, _memfit.check(file, _source(graph, dims), _size(budget)))
+    return read(Check, _memfit.check(file, _source(graph, dims), _size(budget), _names(lossy)))
 
 
 def explain(
@@ -250,6 +259,10 @@ def _size(size: Size | None) -> str | None:
     return f"{size} B" if isinstance(size, int) else size
 
 
+def _names(names: str | Iterable[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
 def _seconds(limit: float | None) -> float | None:
     if limit is None or (math.isfinite(limit) and limit > 0):
         return limit
@@ -262,6 +275,7 @@ def _means(
     device: str | os.PathLike[str],
     strategy: str | Iterable[str] = (),
     recompute: bool = True,
+    lossy: str | Iterable[str] = (),
     host_budget: Size | None = None,
     disk_budget: Size | None = None,
     replay_random: bool | None = None,
@@ -278,8 +292,9 @@ def _means(
         "budget": _size(budget),
         "device": name,
         "device_file": _bytes(name) if is_file else None,
-        "strategy": [strategy] if isinstance(strategy, str) else list(strategy),
+        "strategy": _names(strategy),
         "recompute": recompute,
+        "lossy": _names(lossy),
         "host_budget": _size(host_budget),
         "disk_budget": _size(disk_budget),
         "replay_random": replay_random,

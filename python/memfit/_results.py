@@ -86,6 +86,10 @@ class Plan(Result):
     """Bytes of values that wait encoded, as many as they are before, each time they are."""
     codec_ns: int
     """Part of the step time in which codecs encode and decode."""
+    lossy: list[str]
+    """Codecs that lose something by which it holds values."""
+    lossy_allowed: list[str]
+    """Those that it was allowed."""
     lanes: int
     added_dependencies: int
     planning_seconds: float
@@ -121,6 +125,10 @@ class Check(Result):
     peak_bytes: int
     host_peak_bytes: int
     disk_peak_bytes: int
+    lossy: list[str]
+    """Codecs that lose something by which the plan holds values."""
+    lossy_allowed: list[str]
+    """Those that the file says it was allowed."""
     verified: bool
 
 

@@ -14,7 +14,8 @@ Json = dict[str, Any]
 Stay = tuple[str, int]
 Content = tuple[int | None, str | None]
 PERSISTENT = ("parameter", "state", "constant")
-LOSSY = {"cast-f16", "cast-bf16"}
+LOSSLESS = {"zvc", "csr", "binarize"}
+SIGN = "binarize"
 MOST_LANES = 1024
 MOVES = ("offload", "fetch", "encode", "decode")
 
@@ -34,11 +35,36 @@ def digest(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
 
 
+def up(number: int, divisor: int) -> int:
+    """A quotient, rounded up."""
+    return -(-number // divisor)
+
+
 def room(codec: str, value: Json) -> int:
     """The bytes that must be there for `value` encoded."""
-    size, words = value["bytes"], -(-value["bytes"] // 4)
+    size, words = value["bytes"], value["bytes"] // 4
     (density,) = struct.unpack("f", struct.pack("f", value.get("density", 1)))
-    return min(size, 4 * math.ceil(density * words)) + -(-words // 8) if codec == "zvc" else -(-size // 2)
+    filled = math.ceil(density * up(size, 4))
+    if codec == "zvc":
+        return min(size, 4 * filled) + up(up(size, 4), 8)
+    kept, mask, tail = min(filled, words), up(words, 8), size % 4
+    if codec.startswith("int"):
+        bits, has_mask = int(codec[3]), codec.endswith("+mask")
+        groups = [256] * (words // 256) + ([words % 256] if words % 256 else [])
+        return sum(8 + up(bits * group, 8) + has_mask * up(group, 8) for group in groups) + tail
+    packed = {
+        "csr": 2 * up(words, 256) + 5 * kept,
+        "zvc+bf16": mask + 2 * kept,
+        "zvc+f16": mask + 2 * kept,
+        "zvc+fp8": mask + kept + 4 * up(kept, 256),
+        "binarize": mask,
+        "cast-bf16": 2 * words,
+        "cast-f16": 2 * words,
+        "cast-fp8": words + 4 * up(words, 256),
+        "state8": words + 4 * up(words, 2048),
+        "state8-unsigned": words + 4 * up(words, 2048),
+    }
+    return packed[codec] + tail
 
 
 class Graph:
@@ -83,6 +109,7 @@ class Judge:
         self.graph, self.plan = graph, plan
         self.buffers, self.copies, self.banks = plan["buffers"], plan["copies"], plan["banks"]
         self.stage: dict[Stay, str] = {}
+        self.signs: set[Stay] = set()  # What has been down to its signs.
         self.before: list[int] = []  # By step: the steps that are done when it begins, as bits.
         self.used, self.peak = {"host": 0, "disk": 0}, 0
         self.effects: dict[str, list[tuple[int, int]]] = {"seeded": [], "once": []}
@@ -179,6 +206,8 @@ class Judge:
             found.append(self.read(("buffer", buffer), now))
             need(self.content(("buffer", buffer)) == (value, None), f"step {now} reads {buffer} for {value}")
             need(found[-1] == self.graph.truth[value], f"step {now} reads wrong bytes")
+            less = len(found) - 1 in [*op.get("sign", []), *op.get("shape", [])]
+            need(less or ("buffer", buffer) not in self.signs, f"step {now} reads more than signs")
         other = op["algorithms"][step["algorithm"] - 1] if step.get("algorithm") else op
         scratch = step.get("workspace")
         have = self.buffers[scratch]["size"] if scratch is not None else 0
@@ -225,12 +254,17 @@ class Judge:
         elif kind == "encode":
             content = value, self.content(to)[1]
             need(value is not None and codec is None and content[1] is not None, "encodes no plain value")
-            need(content[1] not in LOSSY or content[1] in self.plan["lossy"], f"{content[1]} was not allowed")
+            allowed = content[1] in LOSSLESS or content[1] in self.plan["lossy"]
+            need(allowed, f"{content[1]} was not allowed")
+            knows = content[1] in ("zvc", "csr") or self.graph.values[value or 0].get("dtype", "f32") == "f32"
+            need(knows, f"{content[1]} encodes f32 only")
             held = digest(content[1], held)
         else:
             need(value is not None and codec is not None, "decodes what is not encoded")
             need(held == digest(codec, self.graph.truth[value or 0]), "decodes wrong bytes")
             content, held = (value, None), self.graph.truth[value or 0]
+        if of in self.signs or content[1] == SIGN:
+            self.signs.add(to)
         need(to[0] == "copy" or "over" not in self.claim(to), f"{to} takes over in a transfer")
         self.fill(to, content, held, now)
 
@@ -287,7 +321,7 @@ class Judge:
         start = {self.content(stay)[0]: stay for stay in self.first()}
         for value in self.graph.results:
             there = [stay for stay, stage in self.stage.items() if stage == "here"]
-            here = [stay for stay in there if self.content(stay) == (value, None)]
+            here = [stay for stay in there if self.content(stay) == (value, None) and stay not in self.signs]
             if value in self.graph.last:
                 home = start.get(self.graph.last[value], ("nowhere", 0))
                 here = [stay for stay in here if stay[0] == home[0] and self.place(stay) == self.place(home)]

@@ -125,7 +125,7 @@ def test_training_goes_through_it(name, recompute, monkeypatch):
         streams = LateStreams()
         made.append(streams)
         copies = Copies(Elsewhere(told["host_budget"]), streams)
-        return {**told, "pinned": copies}, lambda: made.append("released")
+        return {**told, "pinned": copies, "coded": None}, lambda: made.append("released")
 
     monkeypatch.setattr(_pinned, "means", means)
     budget = int(floor + 0.5 * (without.peak - floor))

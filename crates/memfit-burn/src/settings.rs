@@ -74,9 +74,14 @@ pub struct Options {
     /// Whether ops may run again. Where not, what goes is stored as long as there is room for it; then a `strategy` that runs
     /// nothing again is to be named for plans, such as `offload:best`.
     pub recompute: bool,
-    /// Whether plans may hold sparse tensors without their zeros, by zero-value compression, which is lossless. How sparse they are
-    /// is measured while a step is recorded. A `strategy` of the family `compress` does so in any case.
-    pub zvc: bool,
+    /// Codecs by which plans may hold tensors between two uses, and which lose nothing: `zvc` and `csr` drop zeros, of which there are
+    /// as many as a recorded step has, and `binarize` keeps signs where only those are read. A `strategy` of the family `compress`
+    /// may use `zvc` in any case.
+    pub lossless: &'static [&'static str],
+    /// The same of codecs that lose something, such as `int8+mask`; `gist` and `actnn` stand for several. They are used where no plan
+    /// without them fits, or a `strategy` is named that takes them. What is rounded at random draws numbers of its own, which follow
+    /// from the tensor and the step.
+    pub lossy: &'static [&'static str],
     /// When decisions are made.
     pub mode: Mode,
     /// Whether each step is recorded, for [`crate::take_recorded`].
@@ -102,7 +107,8 @@ impl Default for Options {
             disk: None,
             link: None,
             recompute: true,
-            zvc: false,
+            lossless: &[],
+            lossy: &[],
             mode: Mode::Online,
             record: false,
             strategy: memfit::AUTO,

@@ -17,7 +17,9 @@ fn profile(training: &Training) -> (u64, u64) {
 }
 
 fn small(model: Model) -> Training {
-    Training { batch: 3, steps: 3, seed: 5, gradients: true, ..Training::new(model) }
+    // Of VGG's bytes all but a few are weights where the batch is small, and those can't go.
+    let batch = if model == Model::Vgg16 { 16 } else { 3 };
+    Training { batch, steps: 3, seed: 5, gradients: true, ..Training::new(model) }
 }
 
 fn learns_the_same(model: Model) {

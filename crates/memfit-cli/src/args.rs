@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueHint};
+use memfit::ir::Codec;
 use memfit::strategies::families;
 use memfit::{Bytes, LaneRule, Means, Options};
 
@@ -38,6 +39,18 @@ pub(crate) fn dim(text: &str) -> Result<(String, u64), String> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let dim = parts.and_then(|(name, size)| Some((name.to_owned(), size.parse().ok()?)));
     dim.ok_or_else(|| format!("`{text}` is not `NAME=SIZE`"))
+}
+
+/// A codec that loses something.
+pub(crate) fn lossy(name: &str) -> Result<Codec, String> {
+    let codec = Codec::by_name(name).filter(|codec| codec.is_lossy());
+    let known = || Codec::ALL.iter().filter(|(codec, _)| codec.is_lossy()).map(|(_, name)| *name);
+    codec.ok_or_else(|| {
+        format!(
+            "there is no lossy codec of that name: there are `{}`",
+            known().collect::<Vec<_>>().join("`, `")
+        )
+    })
 }
 
 /// A graph file and how to read it
@@ -79,6 +92,10 @@ pub(crate) struct MeansArgs {
     /// Move nothing, whatever else is said
     #[arg(long, conflicts_with_all = ["host_budget", "disk_budget"])]
     pub(crate) no_offload: bool,
+    /// Lossy codecs that values may wait in, where no plan without them fits; strategies that are named use them as they will
+    /// [default: none, results are the same bits as ever]
+    #[arg(long, value_name = "CODEC,…", value_delimiter = ',', value_parser = lossy)]
+    pub(crate) lossy: Vec<Codec>,
     /// Random ops may run again: the host replays the state of their generator [default: as the graph says]
     #[arg(long, conflicts_with = "no_replay_random")]
     pub(crate) replay_random: bool,
@@ -120,6 +137,7 @@ impl MeansArgs {
         Options {
             strategies: self.strategy.iter().cloned().chain(named).collect(),
             means: Means { recompute: !self.no_recompute, offload: !self.no_offload, compress: true },
+            lossy: self.lossy.clone(),
             host_budget: self.host_budget,
             disk_budget: self.disk_budget,
             replays_random: match (self.replay_random, self.no_replay_random) {

@@ -204,7 +204,7 @@ fn every_byte_of_a_plan_may_be_flipped() {
             let mut flipped = plan.clone();
             flipped[at] ^= mask;
             // Whatever it says, it says it: the exit code of a failure is never that of a bug.
-            if let Err(failure) = memfit::check(&flipped, &graph, None) {
+            if let Err(failure) = memfit::check(&flipped, &graph, None, &[]) {
                 assert!([3, 4, 6].contains(&failure.exit_code()), "byte {at}: {failure}");
             }
         }

@@ -5,8 +5,18 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::ids::StorageId;
+use crate::state::next_index;
 
 impl<H: Host> Engine<'_, H> {
+    /// The tensors that the program holds, by number.
+    #[must_use]
+    pub fn held(&self) -> Vec<TensorId> {
+        let all = 0..self.state.tensors.len();
+        all.filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
+            .map(|tensor| TensorId(next_index(tensor)))
+            .collect()
+    }
+
     /// Evicts `tensor` by hand. Returns false if it can't go: it is pinned, or can't be computed again.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_ir::{Bytes, Effect, Nanos};
+use memfit_ir::{Bytes, Effect, Nanos, Need};
 
 /// Names a tensor that the host holds: a storage version, or a view of one.
 ///
@@ -62,6 +62,8 @@ pub struct Call<'a> {
     pub workspace: Bytes,
     /// Whether that is a guess: a plan that knows better is believed.
     pub guessed: bool,
+    /// What it needs of each of `reads`; empty if that is everything.
+    pub needs: &'a [Need],
     /// What it does besides. Only `Pure` ops, and `Seeded` ones of hosts that replay, are ever run again.
     pub effect: Effect,
 }
@@ -75,6 +77,7 @@ impl Default for Call<'_> {
             time: Nanos::ZERO,
             workspace: Bytes::ZERO,
             guessed: false,
+            needs: &[],
             effect: Effect::Pure,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Form, StepId, Tier};
+use memfit_ir::{Bytes, Codec, Form, Need, StepId, Tier};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -27,6 +27,13 @@ pub(crate) struct Row {
     /// The transfer under way: its queue, and its number among all.
     pub(crate) queue: Option<(Tier, bool)>,
     pub(crate) issued: u64,
+}
+
+impl Row {
+    /// What it keeps of the storage.
+    pub(crate) fn keeps(&self) -> Need {
+        self.form.codec().map_or(Need::Value, Codec::keeps)
+    }
 }
 
 /// What is under way.

@@ -42,6 +42,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) guide: Option<Guide>,
     /// Whether steps of the guide are being done, which is not in its place then.
     pub(crate) leading: bool,
+    /// Plans that were begun.
+    pub(crate) followed: u32,
     /// Offsets that the plan has for the outputs and the workspace of the next run.
     pub(crate) preferred: Vec<u64>,
     /// Storages that can't be computed again since their producers were last looked at.
@@ -50,6 +52,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) waiting: Vec<u32>,
     /// What the program has given up.
     pub(crate) past: Past,
+    /// Storages of which there is less than their values, and some that were so.
+    pub(crate) lessened: Vec<u32>,
     /// Copies of storages elsewhere, and why the last that was lost was.
     pub(crate) stores: Stores,
     pub(crate) lost: Option<HostError>,
@@ -95,6 +99,7 @@ impl<'a, H: Host> Engine<'a, H> {
             unweighed: Vec::new(),
             guide: None,
             leading: false,
+            followed: 0,
             preferred: Vec::new(),
             past: Past::new(settings.budget),
             settings,
@@ -105,6 +110,7 @@ impl<'a, H: Host> Engine<'a, H> {
             scratch: Scratch::default(),
             fixed: Vec::new(),
             waiting: Vec::new(),
+            lessened: Vec::new(),
             stores: Stores::default(),
             lost: None,
             carried: None,
@@ -272,6 +278,7 @@ impl<'a, H: Host> Engine<'a, H> {
             time: call.time.0,
             workspace: call.workspace.0,
             effect: call.effect,
+            needs: (!call.needs.is_empty()).then(|| call.needs.into()),
             runs: 0,
             generator,
             op: Maybe::NONE,
@@ -413,6 +420,9 @@ impl<'a, H: Host> Engine<'a, H> {
     }
 
     pub(crate) fn define(&mut self, tensor: u32) -> Result<(), Fault> {
+        if !self.lessened.is_empty() {
+            self.make_whole(self.state.storage_of(tensor));
+        }
         let this = self.state.tensor(tensor);
         if this.defined {
             return Ok(());

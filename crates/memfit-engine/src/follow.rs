@@ -7,18 +7,18 @@
 //! another op, another operand, or an input that is not where the plan has it, guidance ends: all tables are as the
 //! online policy would have left them, so it goes on from there.
 
-use memfit_ir::{BufferId, Bytes, Content, Effect, Form, OpId, Step, StepId, Tier, ValueId};
+use memfit_ir::{BufferId, Bytes, Content, Effect, Form, Need, OpId, Step, StepId, Tier, ValueId};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guide::{Guide, Named};
-use crate::host::Host;
+use crate::host::{Host, Wanted};
 use crate::ids::StorageId;
 use crate::maybe::Maybe;
 use crate::plan::StepPlan;
-use crate::state::{Tensor, next_index};
+use crate::state::Tensor;
 
 impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
@@ -29,6 +29,7 @@ impl<H: Host> Engine<'_, H> {
             self.take_homes(&mut guide);
         }
         self.guide = Some(guide);
+        self.followed += 1;
     }
 
     /// Whether the engine follows a plan still.
@@ -58,6 +59,7 @@ impl<H: Host> Engine<'_, H> {
         if self.guide.take().is_none() {
             return;
         }
+        self.make_all_whole();
         self.discard_spare();
         if self.settings.dealloc != Dealloc::EagerEvict {
             return;
@@ -87,11 +89,13 @@ impl<H: Host> Engine<'_, H> {
         }
         let op = guide.op;
         guide.op += 1;
-        if let Some(record) = record
-            && call.is_some_and(|call| call.guessed)
-        {
-            let planned = guide.plan.graph().op(OpId::at(op)).workspace;
-            self.state.records[record as usize].workspace = planned.0;
+        // What is put in has no record.
+        if let Some(record) = record {
+            self.need_as_planned(&guide, record, OpId::at(op));
+            if call.is_some_and(|call| call.guessed) {
+                let planned = guide.plan.graph().op(OpId::at(op)).workspace;
+                self.state.records[record as usize].workspace = planned.0;
+            }
         }
         self.go_on(guide, Some(op))
     }
@@ -184,6 +188,9 @@ impl<H: Host> Engine<'_, H> {
                 Step::Compute(compute) => {
                     for value in std::mem::take(&mut guide.leaving) {
                         self.follow_leave(guide, value)?;
+                    }
+                    if !self.lessened.is_empty() {
+                        self.make_writes_whole(guide, &compute);
                     }
                     guide.hold_written(&compute);
                     if Some(compute.op.index()) == until {
@@ -315,13 +322,22 @@ impl<H: Host> Engine<'_, H> {
         row: Maybe<u32>,
         place: Option<Bytes>,
     ) -> Result<bool, Fault> {
-        guide.hold(value, buffer);
         let named = guide.likely(value);
         // What has left the tables nobody can need.
-        let is_gone = !named.tensor.is_none() && self.tensor_named(named).is_none();
-        if is_gone || self.storage_named(named).is_some() {
+        if !named.tensor.is_none() && self.tensor_named(named).is_none() {
+            guide.hold(value, buffer);
             return Ok(true);
         }
+        if let Some(storage) = self.storage_named(named) {
+            let keeps = row.get().and_then(|row| self.stores.row(row)).map_or(Need::Value, |row| row.keeps());
+            if self.state.storage(storage).keeps >= keeps {
+                guide.hold(value, buffer);
+                return Ok(true);
+            }
+            guide.holder[value.index()] = Maybe::NONE;
+            self.make_whole(storage);
+        }
+        guide.hold(value, buffer);
         if let Some(done) = self.load_home(guide, value, place)? {
             return Ok(done);
         }
@@ -346,12 +362,13 @@ impl<H: Host> Engine<'_, H> {
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
         let Some(storage) = self.storage_named(guide.tensors[value.index()]) else { return Ok(None) };
-        let row = self.store(storage, form, room, at)?;
+        let wanted = Wanted { form, room, key: key(value, self.followed) };
+        let row = self.store(storage, wanted, at)?;
         if let (Some(_), Some(log), Form::Encoded(_)) = (row, &mut self.log, form) {
             // That it is so dense is what the copy's room rests on.
             let planned = guide.plan.graph().value(value);
             let value = self.state.tensor(self.state.storage(storage).root).value.get();
-            value.into_iter().for_each(|value| log.expect(value, planned.density));
+            value.into_iter().for_each(|value| log.expect(value, planned));
         }
         Ok(row)
     }
@@ -450,13 +467,10 @@ impl<H: Host> Engine<'_, H> {
         let places = buffers.filter_map(|buffer| layout.places.get(buffer.index()));
         self.preferred.extend(places.map(|place| place.offset.0));
     }
+}
 
-    /// The tensors that the program holds, by number.
-    #[must_use]
-    pub fn held(&self) -> Vec<TensorId> {
-        let all = 0..self.state.tensors.len();
-        all.filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)
-            .map(|tensor| TensorId(next_index(tensor)))
-            .collect()
-    }
+/// What the noise of a copy of `value` begins with in the step that is the `followed`th to be led by a plan: so what a step encodes is
+/// the same in every run, whatever else draws numbers.
+fn key(value: ValueId, followed: u32) -> u64 {
+    u64::from(followed) << 32 | u64::from(value.0)
 }

@@ -431,6 +431,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// What is computed from `storage` can't be computed again. `by` is the record that overwrites it, if any.
     fn keep_made_from(&mut self, storage: u32, by: Option<u32>) -> Result<(), Fault> {
+        self.make_all_whole();
         let mut work = vec![storage];
         let mut seen = FxHashSet::from_iter([storage]);
         let (mut kept, mut children, mut gone) = (Vec::new(), Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Codec, Form, Nanos, Store, Tier};
+use memfit_ir::{Bytes, Codec, Dtype, Form, Nanos, Store, Tier};
 
 use crate::ids::StorageId;
 use crate::settings::Settings;
@@ -62,6 +62,11 @@ pub trait Host {
     /// `block` is free from now on.
     fn release(&mut self, _block: Block) {}
 
+    /// Bytes that an encoded copy in device memory has taken, if the host has given back the rest of its room.
+    fn taken(&mut self, _copy: u64) -> Option<Bytes> {
+        None
+    }
+
     /// Bytes of scratch memory that the first run which has just ended took, if that was measured: what was asked for was
     /// a guess then, and the call has so much from now on.
     fn workspace(&mut self) -> Option<Bytes> {
@@ -89,19 +94,19 @@ pub trait Host {
         None
     }
 
-    /// The share of the words of four bytes in `block` that are not zero, if the host looks: asked for what an op has just made
-    /// while its step is recorded, so that plans know what a codec would make of it.
-    fn density(&mut self, _block: Block) -> Option<f32> {
-        None
+    /// What is in `block`, if the host looks: asked for what an op has just made while its step is recorded, so that plans know what
+    /// a codec would make of it.
+    fn look(&mut self, _block: Block) -> Seen {
+        Seen::default()
     }
 
-    /// Begins to make `form` of what is in `from`, in at most `room` bytes, and names the copy. Until [`Host::wait`] has returned nobody writes to
-    /// the bytes that it is made from, or releases them. A copy in device memory is made at once.
+    /// Begins to make a copy of what is in `from`, and names it. Until [`Host::wait`] has returned nobody writes to the bytes that it
+    /// is made from, or releases them. A copy in device memory is made at once.
     ///
     /// # Errors
     ///
     /// If there is no memory for it, it takes more, or the device failed. Then there is no copy.
-    fn store(&mut self, _from: Source, _form: Form, _room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, _from: Source, _wanted: Wanted) -> Result<u64, HostError> {
         Err(HostError("there is no memory for copies".to_owned()))
     }
 
@@ -135,6 +140,41 @@ pub trait Host {
 
     /// Forgets a copy, with which nothing is under way.
     fn discard(&mut self, _copy: u64) {}
+}
+
+/// What a host has seen of the bytes of a storage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The share of the words of four bytes that are not zero.
+    pub density: Option<f32>,
+    /// What they are.
+    pub dtype: Dtype,
+}
+
+impl Default for Seen {
+    /// Nothing.
+    fn default() -> Seen {
+        Seen { density: None, dtype: Dtype::Other }
+    }
+}
+
+/// What a copy is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where, and in which encoding.
+    pub form: Form,
+    /// The most bytes that it may take.
+    pub room: Bytes,
+    /// Start of the noise of a codec that rounds at random: the same for the same value in the same step, whatever happened before.
+    pub key: u64,
+}
+
+impl Wanted {
+    /// A copy for which nothing is drawn.
+    #[must_use]
+    pub const fn plain(form: Form, room: Bytes) -> Wanted {
+        Wanted { form, room, key: 0 }
+    }
 }
 
 /// What a copy is made from.
@@ -233,7 +273,7 @@ impl Host for VirtualHost {
         self.replays_random.then_some(self.drawn)
     }
 
-    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, Wanted { form, room, .. }: Wanted) -> Result<u64, HostError> {
         let lost = |copy| HostError(format!("there is no copy `{copy}`"));
         let (size, before) = match from {
             Source::Block(block) if form.codec().is_some() => {

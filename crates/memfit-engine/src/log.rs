@@ -5,8 +5,8 @@ mod copies;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Buffer, BufferId, Bytes, Content, CopyId, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos, OpId,
-    OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Tier, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos,
+    Need, OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Tier, Value, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -85,6 +85,8 @@ pub(crate) struct Log {
     ops: Vec<Entry>,
     /// What ops read, and what they overwrite with what, one op after the other.
     reads: Vec<ValueId>,
+    /// By op, what it needs of its reads, where that is not everything.
+    needs: BTreeMap<usize, Vec<Need>>,
     overs: Vec<(ValueId, ValueId)>,
     program: Program,
     places: Vec<Place>,
@@ -110,6 +112,7 @@ struct Row {
     size: u64,
     role: Role,
     density: Option<f32>,
+    dtype: Dtype,
     /// The buffer it is in now.
     holder: Maybe<BufferId>,
     /// The version that was written over it, and the first of its storage.
@@ -145,14 +148,17 @@ impl Log {
         Bytes((rows + operands + steps + buffers + events) as u64)
     }
 
-    /// At most the share `density` of the words of `value` is taken not to be zero.
-    pub(crate) fn expect(&mut self, value: ValueId, density: Option<f32>) {
-        self.values[value.index()].density = density;
+    /// `value` is taken to be as dense, and of the type, that a plan rests on.
+    pub(crate) fn expect(&mut self, value: ValueId, planned: Value<'_>) {
+        let this = &mut self.values[value.index()];
+        (this.density, this.dtype) = (planned.density, planned.dtype);
     }
 
-    /// `value` is as dense as this, unless something rests on another density already.
-    pub(crate) fn see(&mut self, value: ValueId, density: f32) {
-        self.values[value.index()].density.get_or_insert(density);
+    /// `value` is of type `dtype`, and as dense as this, unless something rests on another density already.
+    pub(crate) fn see(&mut self, value: ValueId, density: Option<f32>, dtype: Dtype) {
+        let this = &mut self.values[value.index()];
+        this.dtype = dtype;
+        this.density = this.density.or(density);
     }
 
     /// The program has taken one more reference to `tensor`.
@@ -167,7 +173,8 @@ impl Log {
 
     fn value(&mut self, size: u64, role: Role) -> ValueId {
         let (holder, next_version, first) = (Maybe::NONE, Maybe::NONE, ValueId::at(self.values.len()));
-        self.values.push(Row { size, role, density: None, holder, next_version, first, home: None });
+        let (density, dtype) = (None, Dtype::Other);
+        self.values.push(Row { size, role, density, dtype, holder, next_version, first, home: None });
         first
     }
 
@@ -288,6 +295,7 @@ impl Log {
     /// Adds the op of `record` and its values to the graph.
     fn enter(&mut self, state: &mut State, record: u32, kind: &str) {
         let operands = self.operands(state, record);
+        self.enter_needs(state, record, &operands);
         self.reads.extend(operands.iter().filter_map(|&tensor| state.tensor(tensor).value.get()));
         let first = next_index(self.values.len());
         for at in 0..state.record(record).writes.len() {
@@ -328,6 +336,21 @@ impl Log {
         });
         state.records[record as usize].op = OpId::at(self.ops.len()).into();
         self.entry(next_index(self.trace.events.len() - 1).into(), first);
+    }
+
+    /// What the op of `record` needs of `operands`: of a storage what it needs of its views.
+    fn enter_needs(&mut self, state: &State, record: u32, operands: &[u32]) {
+        let this = state.record(record);
+        if this.needs.is_none() {
+            return;
+        }
+        let most = |storage: u32| {
+            let of = this.reads.iter().enumerate().filter(|&(_, &read)| state.storage_of(read) == storage);
+            of.map(|(at, _)| this.asks(at)).max().unwrap_or_default()
+        };
+        let known = operands.iter().filter(|&&tensor| !state.tensor(tensor).value.is_none());
+        let needs = known.map(|&tensor| most(state.storage_of(tensor))).collect();
+        self.needs.insert(self.ops.len(), needs);
     }
 
     /// The bytes of `storage` go.
@@ -396,9 +419,9 @@ impl Log {
         }
         let mut builder = GraphBuilder::new("recorded");
         builder.replays_random(true); // The engine has its hosts do so.
-        for (index, &Row { size, role, density, .. }) in self.values.iter().enumerate() {
-            let name = format!("v{index}");
-            builder.value(ValueSpec { name, size: Bytes(size), role, density, ..ValueSpec::default() })?;
+        for (index, &Row { size, role, density, dtype, .. }) in self.values.iter().enumerate() {
+            let (name, size) = (format!("v{index}"), Bytes(size));
+            builder.value(ValueSpec { name, size, role, density, dtype, ..ValueSpec::default() })?;
         }
         let (mut read, mut over) = (0, 0);
         for (index, op) in self.ops.iter().enumerate() {
@@ -424,6 +447,7 @@ impl Log {
             };
             builder.op(OpSpec {
                 reads: reads.to_vec(),
+                needs: self.needs.remove(&index).unwrap_or_default(),
                 writes: (op.first..op.first + op.count).map(ValueId).collect(),
                 reuses: overs.iter().map(reuse).collect(),
                 ..spec

@@ -11,7 +11,7 @@ use crate::call::TensorId;
 use crate::copies::Busy;
 use crate::engine::{Engine, Storing};
 use crate::fault::Fault;
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, Wanted};
 use crate::ids::StorageId;
 
 /// How many times dearer it must be to compute something again: what it is computed from may be asked for in any case.
@@ -25,7 +25,7 @@ impl<H: Host> Engine<'_, H> {
         if self.state.link.is_some() && !self.is_guided() && !self.stores.has(storage) {
             let size = Bytes(self.state.storage(storage).size);
             if let Some(tier) = self.cheaper_tier(storage, size)
-                && let Some(row) = self.store(storage, Form::Tier(tier), size, None)?
+                && let Some(row) = self.store(storage, Wanted::plain(Form::Tier(tier), size), None)?
             {
                 self.wait(row)?;
             }
@@ -78,7 +78,9 @@ impl<H: Host> Engine<'_, H> {
         }
         if !self.stores.has(storage) {
             let size = Bytes(this.size);
-            let Some(row) = self.store(storage, Form::Tier(tier), size, None)? else { return Ok(false) };
+            let Some(row) = self.store(storage, Wanted::plain(Form::Tier(tier), size), None)? else {
+                return Ok(false);
+            };
             self.wait(row)?;
             if self.stores.row(row).is_none() {
                 return Ok(false);

@@ -17,7 +17,7 @@ use crate::call::TensorId;
 use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, Wanted};
 use crate::ids::StorageId;
 use crate::state::next_index;
 
@@ -164,7 +164,7 @@ impl<H: Host> Engine<'_, H> {
                 if !self.has_room(tier, size, storage) {
                     continue;
                 }
-                if let Some(row) = self.store(storage, Form::Tier(tier), size, None)? {
+                if let Some(row) = self.store(storage, Wanted::plain(Form::Tier(tier), size), None)? {
                     self.wait(row)?;
                     made = self.stores.row(row).is_some();
                 }

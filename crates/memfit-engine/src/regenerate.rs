@@ -22,6 +22,9 @@ struct Frame {
 impl<H: Host> Engine<'_, H> {
     /// Runs `record` so that `target`, an output that is gone, is there. None for an op without outputs.
     pub(crate) fn materialise(&mut self, record: u32, target: Option<u32>) -> Result<(), Fault> {
+        if !self.lessened.is_empty() {
+            self.make_reads_whole(record);
+        }
         let whole = self.touch_and_lock(record);
         if whole {
             let ran = self.run(record, target);
@@ -31,6 +34,8 @@ impl<H: Host> Engine<'_, H> {
         if self.settings.regeneration == Regeneration::Yielding {
             self.check_working_sets(record)?;
         }
+        // Those on the way may ask for more than is left, by when who waits for them has locked it.
+        self.make_all_whole();
         self.regenerate(record, target)
     }
 

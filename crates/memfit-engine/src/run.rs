@@ -1,12 +1,12 @@
 //! Making room, and running ops.
 
-use memfit_ir::{Bytes, Nanos};
+use memfit_ir::{Bytes, Nanos, Need};
 
 use crate::call::Output;
 use crate::engine::Engine;
 use crate::evict::Ask;
 use crate::fault::Fault;
-use crate::host::{Block, Host, Run, expected};
+use crate::host::{Block, Host, Run, Seen, expected};
 use crate::ids::StorageId;
 use crate::log::Log;
 use crate::maybe::Maybe;
@@ -243,6 +243,24 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
+    /// What is left of `block` if only its first `size` bytes stay taken.
+    pub(crate) fn shrunk(&mut self, block: Block, size: Bytes) -> Block {
+        if size >= block.size {
+            return block;
+        }
+        self.free(block);
+        let mut again =
+            |size: Bytes| size > Bytes::ZERO && self.allocator.allocate_at(block.offset.0, size.0);
+        // An allocator that gives out no part of what it has got gives it whole.
+        let size = [size, block.size].into_iter().find(|&size| again(size)).unwrap_or_default();
+        let shrunk = Block { size, ..block };
+        if size > Bytes::ZERO {
+            self.took(block.offset.0, size.0);
+            self.host.allocate(shrunk);
+        }
+        shrunk
+    }
+
     /// Counts a run that took `time`.
     fn ran(&mut self, record: u32, time: u64) {
         self.state.now = self.host.clock().0;
@@ -291,11 +309,11 @@ impl<H: Host> Engine<'_, H> {
             if !this.resident || root.is_none_or(|root| !root.value.is(value)) {
                 continue;
             }
-            let seen = self.host.density(self.block(storage));
-            let density = seen.map(with_margin).filter(|&density| density <= DENSE);
-            if let (Some(log), Some(density)) = (&mut self.log, density) {
+            let Seen { density, dtype } = self.host.look(self.block(storage));
+            let density = density.map(with_margin).filter(|&density| density <= DENSE);
+            if let Some(log) = &mut self.log {
                 // What is encoded by now is taken to be as dense as its plan has it.
-                log.see(value, density);
+                log.see(value, density, dtype);
             }
         }
     }
@@ -343,6 +361,7 @@ impl<H: Host> Engine<'_, H> {
                 let this = &mut self.state.storages[storage as usize];
                 this.resident = true;
                 this.offset = block.offset.0;
+                this.keeps = Need::Value;
                 fresh.push(storage);
             }
             self.state.tensors[written as usize].defined = true;
@@ -376,7 +395,8 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn undefine(&mut self, storage: u32) {
-        self.state.storages[storage as usize].resident = false;
+        let this = &mut self.state.storages[storage as usize];
+        (this.resident, this.keeps) = (false, Need::Value);
         for at in 0..self.state.storage(storage).tensors.len() {
             let tensor = self.state.storage(storage).tensors[at];
             self.state.tensors[tensor as usize].defined = false;

@@ -50,8 +50,8 @@ pub struct Settings {
     pub storing: Storing,
     /// Whether what nothing can compute again may be stored there too, where nothing else makes room.
     pub parking: bool,
-    /// Codecs that plans may use, with the plain bytes per second that they encode and decode. With one, the host is asked how
-    /// dense what ops make is, while a step is recorded.
+    /// Codecs that plans may use, lossy ones too if they are here, with the plain bytes per second that they encode and decode. With
+    /// one, the host is asked how dense what ops make is, while a step is recorded.
     pub codecs: Vec<(Codec, f64, f64)>,
     /// What planning may take of the machine that plans, and what the log of a run may take.
     pub allowance: Allowance,
@@ -100,6 +100,7 @@ impl Settings {
         let tier = |tier: Tier| self.tiers[tier.index()].map_or(Bytes::ZERO, |store| store.capacity);
         Limits {
             replays_random: true,
+            lossy: self.codecs.iter().map(|row| row.0).filter(|codec| codec.is_lossy()).collect(),
             host: tier(Tier::Host),
             disk: tier(Tier::Disk),
             ..Limits::arena(capacity, self.align)

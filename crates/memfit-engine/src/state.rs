@@ -1,6 +1,6 @@
 //! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
 
-use memfit_ir::{BufferId, Bytes, Effect, OpId, Role, ValueId};
+use memfit_ir::{BufferId, Bytes, Effect, Need, OpId, Role, ValueId};
 use smallvec::SmallVec;
 
 use crate::call::Output;
@@ -59,6 +59,8 @@ pub(crate) struct Storage {
     pub(crate) parked: bool,
     /// Whether its bytes stay where they are: somebody outside may have their address.
     pub(crate) fixed: bool,
+    /// What codecs have left of its bytes.
+    pub(crate) keeps: Need,
     pub(crate) alive: bool,
     /// Whether it's in the list of what the program has given up, and the bytes that are counted there.
     pub(crate) listed: bool,
@@ -91,6 +93,8 @@ pub(crate) struct Record {
     pub(crate) time: u64,
     pub(crate) workspace: u64,
     pub(crate) effect: Effect,
+    /// What it needs of each of its reads, if that is not everything.
+    pub(crate) needs: Option<Box<[Need]>>,
     pub(crate) runs: u32,
     /// State of the host's generator before the first run.
     pub(crate) generator: Option<u64>,

@@ -8,35 +8,36 @@
 //! A transfer may be under way while ops run. Until it has been waited for, the bytes that it reads stay, and what it
 //! brings back is not there yet.
 
-use memfit_ir::{Bytes, Form, Nanos, Tier};
+use memfit_ir::{Bytes, Codec, Form, Nanos, Need, Tier};
 
 use crate::copies::{Busy, Row};
 use crate::engine::Engine;
 use crate::fault::Fault;
-use crate::host::{Block, Host, HostError, Source};
+use crate::host::{Block, Host, HostError, Source, Wanted};
 use crate::ids::StorageId;
 use crate::maybe::Maybe;
 
 impl<H: Host> Engine<'_, H> {
-    /// Begins to make `form` of `storage`, which is there: a tier, or a codec in device memory at `at` if there is room.
-    /// `None` if that can't be done: it may not go, or there is no room for the copy, which takes `room` bytes at most.
+    /// Begins to make a copy of `storage`, which is there: in a tier, or a codec in device memory at `at` if there is room.
+    /// `None` if that can't be done: it may not go, or there is no room for the copy.
     pub(crate) fn store(
         &mut self,
         storage: u32,
-        form: Form,
-        room: Bytes,
+        wanted: Wanted,
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
+        let form = wanted.form;
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
+        let less = form.codec().map_or(Need::Value, Codec::keeps) > this.keeps;
         let goes = this.evictable || (matches!(form, Form::Tier(_)) && self.parks() && !this.fixed);
-        if !goes || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
+        if !goes || less || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
             return Ok(None);
         }
         let block = self.block(storage);
         // What is read must not be evicted while room is made for its encoded form.
         self.lock(storage);
-        let made = self.make(storage, (Source::Block(block), None), (form, room), at);
+        let made = self.make(storage, (Source::Block(block), None), wanted, at);
         self.unlock(storage);
         let Some(row) = made? else { return Ok(None) };
         if let Some(log) = &mut self.log
@@ -59,7 +60,9 @@ impl<H: Host> Engine<'_, H> {
         let Some(codec) = source.form.codec() else { return Ok(None) };
         let form = to.map_or(Form::Encoded(codec), |tier| Form::EncodedOn(tier, codec));
         let copy = (Source::Copy(source.name), Some(source.form));
-        let Some(row) = self.make(source.storage, copy, (form, source.size), at)? else { return Ok(None) };
+        let Some(row) = self.make(source.storage, copy, Wanted::plain(form, source.size), at)? else {
+            return Ok(None);
+        };
         if let Some(log) = &mut self.log
             && let Some(row) = self.stores.rows.get_mut(&row)
         {
@@ -74,9 +77,10 @@ impl<H: Host> Engine<'_, H> {
         &mut self,
         storage: u32,
         (from, source): (Source, Option<Form>),
-        (form, size): (Form, Bytes),
+        wanted: Wanted,
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
+        let Wanted { form, room: size, .. } = wanted;
         let mut block = None;
         if let Some(tier) = form.tier() {
             if !self.has_room(tier, size, storage) {
@@ -93,7 +97,7 @@ impl<H: Host> Engine<'_, H> {
             block = Some(taken);
         }
         let before = self.host.clock();
-        let stored = self.host.store(from, form, size);
+        let stored = self.host.store(from, wanted);
         self.stalled(before);
         let name = match stored {
             Ok(name) => name,
@@ -115,8 +119,11 @@ impl<H: Host> Engine<'_, H> {
         if let (Source::Block(plain), Some(_)) = (from, form.codec()) {
             self.stats.encoded += plain.size;
         }
-        // An encoded copy is made in device memory at once.
+        // An encoded copy is made in device memory at once: what it has not taken of its room is free.
         let at_once = block.is_some() && matches!(from, Source::Block(_));
+        if at_once && let Some(taken) = self.host.taken(name) {
+            block = block.map(|block| self.shrunk(block, taken));
+        }
         let busy = if at_once { Busy::Idle } else { Busy::Out };
         let (logged, step, queue) = (None, None, None);
         let row = Row { storage, form, name, size, block, logged, step, busy, queue, issued: 0 };
@@ -169,6 +176,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let this = &mut self.state.storages[storage as usize];
         (this.resident, this.offset) = (true, offset);
+        self.fill_with(storage, row.keeps());
         self.lock(storage);
         let step = match &mut self.log {
             Some(log) => log.load(&mut self.state, storage, row.logged),
@@ -259,14 +267,14 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Brings `tensor` back from a copy of its storage, if there is one and the bytes are not there. True if it is there
+    /// Brings `tensor` back from a copy of its storage that keeps its value, if there is one and the bytes are not there. True if it is there
     /// now; a view is not, before its op has run again.
     pub(crate) fn bring_back(&mut self, tensor: u32) -> Result<bool, Fault> {
         let storage = self.state.storage_of(tensor);
         let parked = self.state.storage(storage).parked;
-        let Some(at) = self.stores.of(storage).into_iter().min_by_key(|&at| self.is_far(at)) else {
-            return Ok(false);
-        };
+        let keeps = |&at: &u32| self.stores.row(at).is_some_and(|row| row.keeps() == Need::Value);
+        let rows = self.stores.of(storage).into_iter().filter(keeps);
+        let Some(at) = rows.min_by_key(|&at| self.is_far(at)) else { return Ok(false) };
         if !self.load(at, None)? {
             self.discard(at);
             // Nothing else would give the same bytes.

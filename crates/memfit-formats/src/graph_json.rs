@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use memfit_ir::{
-    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, MAX_COUNT, Nanos, Op, OpSpec, Phase, Pin, Price,
-    Reuse, Role, Value, ValueId, ValueSpec,
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, MAX_COUNT, Nanos, Need, Op, OpSpec, Phase, Pin,
+    Price, Reuse, Role, Value, ValueId, ValueSpec,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -90,6 +90,10 @@ struct OpJson<'a> {
     #[serde(default, with = "json::effect", skip_serializing_if = "is_default")]
     effect: Effect,
     reads: Vec<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sign: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    shape: Vec<usize>,
     writes: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     must: Vec<(u32, u32)>,
@@ -203,6 +207,8 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
     }
     let lists = [
         ("reads", op.reads.len()),
+        ("sign", op.sign.len()),
+        ("shape", op.shape.len()),
         ("writes", op.writes.len()),
         ("must", op.must.len()),
         ("may", op.may.len()),
@@ -211,6 +217,7 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
     if let Some((key, count)) = lists.into_iter().find(|&(_, count)| count > MAX_OPERANDS) {
         return Err(fail(format!("`{key}` has {count} elements, more than {MAX_OPERANDS}")));
     }
+    let needs = needs(&op).map_err(fail)?;
     let ids = |list: Vec<u32>| list.into_iter().map(ValueId).collect::<Vec<_>>();
     let (reads, writes) = (ids(op.reads), ids(op.writes));
     let operands = reads.iter().chain(&writes).filter_map(|&value| builder.size_of(value)).sum();
@@ -235,10 +242,27 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
         workspace: Bytes(op.workspace),
         effect: op.effect,
         reads,
+        needs,
         writes,
         reuses: pairs(op.must, true).chain(pairs(op.may, false)).collect(),
         algorithms,
     })
+}
+
+/// What an op reads of each operand; empty if that is everything.
+fn needs(op: &OpJson<'_>) -> Result<Vec<Need>, String> {
+    let mut needs = Vec::new();
+    for (key, list, need) in [("sign", &op.sign, Need::Sign), ("shape", &op.shape, Need::Shape)] {
+        for &at in list {
+            needs.resize(op.reads.len(), Need::Value);
+            match needs.get_mut(at) {
+                Some(other) if *other == Need::Value => *other = need,
+                Some(_) => return Err(format!("`{key}`: operand {at} stands there twice")),
+                None => return Err(format!("`{key}`: there is no operand {at} of {}", op.reads.len())),
+            }
+        }
+    }
+    Ok(needs)
 }
 
 fn check_name(key: &str, name: &str) -> Result<(), String> {
@@ -290,6 +314,10 @@ fn op_json<'g>(graph: &Graph, op: Op<'g>) -> OpJson<'g> {
             .map(|pair| (pair.input.0, pair.output.0))
             .collect::<Vec<_>>()
     };
+    let needing = |need| {
+        let all = op.needs.iter().enumerate().filter(|(_, other)| **other == need);
+        all.map(|(at, _)| at).collect::<Vec<_>>()
+    };
     OpJson {
         name: op.name.into(),
         kind: op.kind.into(),
@@ -303,6 +331,8 @@ fn op_json<'g>(graph: &Graph, op: Op<'g>) -> OpJson<'g> {
         algorithms: op.algorithms.iter().map(AlgorithmJson::of).collect(),
         effect: op.effect,
         reads: numbers(op.reads),
+        sign: needing(Need::Sign),
+        shape: needing(Need::Shape),
         writes: numbers(op.writes),
         must: pairs(true),
         may: pairs(false),

@@ -10,6 +10,7 @@ mod codec;
 mod csr;
 mod device;
 mod digest;
+mod dtype;
 mod graph;
 mod ids;
 mod plan;
@@ -20,11 +21,12 @@ mod units;
 
 pub use codec::Codec;
 pub use csr::Csr;
-pub use device::{Bank, Device, Dtype, Limits, Link, Store, Tier, usable_rate};
+pub use device::{Bank, Device, Limits, Link, Store, Tier, usable_rate};
 pub use digest::{BadDigest, Digest, DigestHasher};
+pub use dtype::Dtype;
 pub use graph::{
-    Algorithm, Effect, Graph, GraphBuilder, GraphError, Op, OpSpec, Phase, Pin, Price, Reuse, Role, Value,
-    ValueSpec,
+    Algorithm, Effect, Graph, GraphBuilder, GraphError, Need, Op, OpSpec, Phase, Pin, Price, Reuse, Role,
+    Value, ValueSpec,
 };
 pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
 pub use plan::{Layout, Place, Plan};

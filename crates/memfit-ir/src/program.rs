@@ -1,5 +1,7 @@
 //! What runs: a straight-line program over buffers, each filled once.
 
+use std::collections::BTreeSet;
+
 use crate::{BufferId, Bytes, Codec, CopyId, OpId, StepId, Tier, ValueId};
 
 /// What a buffer or a host copy is claimed to hold. The judge does not believe it.
@@ -20,6 +22,15 @@ impl Content {
         match self {
             Content::Value(value) | Content::Encoded(value, _) => Some(value),
             Content::Workspace => None,
+        }
+    }
+
+    /// The codec that it is encoded by, if it is.
+    #[must_use]
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Content::Encoded(_, codec) => Some(codec),
+            Content::Value(_) | Content::Workspace => None,
         }
     }
 }
@@ -191,6 +202,15 @@ impl Program {
     pub fn writes(&self, compute: &Compute) -> &[BufferId] {
         let start = compute.start as usize + compute.reads as usize;
         self.operands.get(start..start + compute.writes as usize).unwrap_or(&[])
+    }
+
+    /// Lossy codecs that its buffers and copies are encoded by, in the order of [`Codec::ALL`].
+    #[must_use]
+    pub fn lossy(&self) -> Vec<Codec> {
+        let buffers = self.buffers.iter().map(|buffer| buffer.content);
+        let codecs = buffers.chain(self.copies.iter().map(|copy| copy.content)).filter_map(Content::codec);
+        let codecs: BTreeSet<Codec> = codecs.filter(|codec| codec.is_lossy()).collect();
+        codecs.into_iter().collect()
     }
 
     /// The lane of step `step`.

@@ -19,7 +19,7 @@ pub mod schedule;
 pub use families::{FAMILIES, Family};
 pub use means::Means;
 pub use memfit_engine::evict::Info;
-use memfit_ir::{Bytes, Device};
+use memfit_ir::{Bytes, Codec, Device};
 
 /// What a strategy may ask about the run it is part of. Strategies never read clocks themselves.
 #[derive(Clone, Copy)]
@@ -36,12 +36,14 @@ pub struct Context<'a> {
     pub effort: u32,
     /// A height that is good enough: a search for a low layout may stop when it gets there.
     pub enough: Bytes,
+    /// Lossy codecs that may be used.
+    pub lossy: &'a [Codec],
 }
 
 impl<'a> Context<'a> {
-    /// Seed 0, no time limit, default effort, no height is good enough but the lower bound.
+    /// Seed 0, no time limit, default effort, no height is good enough but the lower bound, nothing is lost.
     #[must_use]
     pub fn new(device: &'a Device) -> Context<'a> {
-        Context { device, seed: 0, stop: &|| false, effort: 1, enough: Bytes::ZERO }
+        Context { device, seed: 0, stop: &|| false, effort: 1, enough: Bytes::ZERO, lossy: &[] }
     }
 }

@@ -1,6 +1,7 @@
 //! The front door: files and options in, JSON objects and files out; `memfit._door` makes classes of them.
 
 use memfit::formats::{csv, plan_json};
+use memfit::ir::Codec;
 use memfit::{
     Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, Options, PlaceGoal, check, compare,
     explain, input, objects, place, plan, sweep,
@@ -54,6 +55,7 @@ struct Means {
     device_file: Option<PyBackedBytes>,
     strategy: Vec<String>,
     recompute: bool,
+    lossy: Vec<String>,
     host_budget: Option<String>,
     disk_budget: Option<String>,
     replay_random: Option<bool>,
@@ -86,6 +88,7 @@ impl Means {
         Ok(Options {
             strategies: self.strategy.clone(),
             means: memfit::Means { recompute: self.recompute, ..memfit::Means::ALL },
+            lossy: codecs(&self.lossy)?,
             host_budget: size(&self.host_budget)?,
             disk_budget: size(&self.disk_budget)?,
             replays_random: self.replay_random,
@@ -106,6 +109,17 @@ fn effort(time_limit: Option<f64>) -> u32 {
 
 fn budget(text: &str) -> Result<Budget, Failure> {
     text.parse::<Budget>().map_err(|bad| Failure::usage(bad.to_string(), "budget=\"8GiB\""))
+}
+
+/// Codecs that lose something, by their names.
+fn codecs(names: &[String]) -> Result<Vec<Codec>, Failure> {
+    let known = || Codec::ALL.iter().filter(|(codec, _)| codec.is_lossy()).map(|(_, name)| *name);
+    let codec = |name: &String| {
+        let codec = Codec::by_name(name).filter(|codec| codec.is_lossy());
+        let known = || format!("there are `{}`", known().collect::<Vec<_>>().join("`, `"));
+        codec.ok_or_else(|| Failure::usage(format!("there is no lossy codec `{name}`"), known()))
+    };
+    names.iter().map(codec).collect()
 }
 
 fn bytes(text: &str) -> Result<Bytes, Failure> {
@@ -129,10 +143,16 @@ fn py_plan<'py>(py: Python<'py>, source: Source, means: Means) -> PyResult<(Stri
 /// The object; an exception where the judge refuses.
 #[pyfunction]
 #[pyo3(name = "check")]
-fn py_check(py: Python<'_>, file: &[u8], source: Source, budget: Option<&str>) -> PyResult<String> {
+fn py_check(
+    py: Python<'_>,
+    file: &[u8],
+    source: Source,
+    budget: Option<&str>,
+    lossy: Vec<String>,
+) -> PyResult<String> {
     text(solve(py, None, |_| {
         let budget = budget.map(bytes).transpose()?;
-        let (file, verified) = check(file, &source.graph()?, budget)?;
+        let (file, verified) = check(file, &source.graph()?, budget, &codecs(&lossy)?)?;
         Ok(objects::check(&file, &verified, budget))
     }))
 }

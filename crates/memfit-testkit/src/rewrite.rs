@@ -270,7 +270,9 @@ impl<'a> Writer<'a> {
                 self.holdings[value.index()].push(Holding::Host(to));
             }
             (Holding::Plain(from), _) => {
-                let Some(codec) = self.rng.pick(&self.habits.codecs) else { return Some(()) };
+                let needed = self.graph.need_of(value);
+                let codec = self.rng.pick(&self.habits.codecs).filter(|codec| codec.keeps() >= needed);
+                let Some(codec) = codec else { return Some(()) };
                 let slack = Bytes(if self.rng.chance(20) { self.rng.below(9) as u64 } else { 0 });
                 let size = codec.room(&self.graph.value(value)) + slack;
                 let to = self.buffer(Content::Encoded(value, codec), size, None, None);

@@ -1,8 +1,8 @@
 //! Graphs, valid by construction.
 
 use memfit_ir::{
-    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Price, Reuse, Role, ValueId,
-    ValueSpec,
+    Algorithm, Bytes, Dtype, Effect, Graph, GraphBuilder, Nanos, Need, OpSpec, Phase, Price, Reuse, Role,
+    ValueId, ValueSpec,
 };
 
 use crate::Rng;
@@ -64,7 +64,23 @@ pub fn sketch(seed: u64) -> Sketch {
     for (at, value) in (seed..).zip(sketch.values.iter_mut().filter(made)) {
         value.density = [None, Some(0.5), None, Some(0.2), Some(1.0), None, Some(0.0)][(at % 7) as usize];
     }
+    add_needs(&mut sketch, seed);
     sketch
+}
+
+/// Ops need less than the value of some operands; of some values no op needs more than the sign.
+fn add_needs(sketch: &mut Sketch, seed: u64) {
+    for (at, op) in (seed..).zip(&mut sketch.ops) {
+        let takes = |value: ValueId| op.reuses.iter().any(|pair| pair.must && pair.input == value);
+        let need = |(operand, value): (u64, &ValueId)| match (at + 3 * operand) % 11 {
+            _ if takes(*value) => Need::Value,
+            0 => Need::Shape,
+            1 | 2 => Need::Sign,
+            _ if (seed + u64::from(value.0)).is_multiple_of(5) => Need::Sign,
+            _ => Need::Value,
+        };
+        op.needs = (0..).zip(&op.reads).map(need).collect();
+    }
 }
 
 /// A random graph, see [`sketch`].

@@ -17,5 +17,5 @@ mod spill;
 
 pub use rates::density;
 pub use room::{Disk, Room};
-pub use shelf::{Ended, Kept, Shelf};
+pub use shelf::{Ended, Kept, Shelf, Watch};
 pub use spill::SpillError;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use memfit_codec::zvc;
+use memfit_codec::{Coder, by_name, zvc};
 use memfit_ir::{Bytes, Codec, Link, Nanos, Store};
 
 use crate::links::{self, Measured};
@@ -23,24 +23,41 @@ pub fn density(bytes: &[u8]) -> f32 {
     zvc::filled_words(bytes) as f32 / bytes.len().div_ceil(4).max(1) as f32
 }
 
-/// The codecs that a shelf has, and the plain bytes per second at which they pack and unpack half of nothing: measured once in a
-/// process, by `clock`. Each byte is read out of what the framework calls its memory, and goes to a place of its own.
+/// The plain bytes per second at which a shelf packs and unpacks half of nothing by each of `codecs`: measured once in a process, by
+/// `clock`. Each byte is read out of what the framework calls its memory, and goes to a place of its own.
 #[must_use]
-pub fn codecs(clock: &dyn Fn() -> Duration) -> Vec<(Codec, f64, f64)> {
-    static RATES: OnceLock<(f64, f64)> = OnceLock::new();
-    let &(encode, decode) = RATES.get_or_init(|| {
-        // Half of the words, without a pattern that a processor could foresee.
-        let words = (0..TRIAL as u64 / 4).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
-        let words =
-            words.map(|bytes| if bytes[7] & 1 == 1 { [1, bytes[4], bytes[5], bytes[6]] } else { [0; 4] });
-        let plain: Vec<u8> = words.flatten().collect();
-        let packed = zvc::encode(&plain);
-        let encode =
-            fastest(clock, || zvc::encode_within(&std::hint::black_box(plain.clone()), packed.len()));
-        let decode = fastest(clock, || Some(zvc::decode(&packed, plain.len()).ok()?.as_slice().to_vec()));
-        (encode, decode)
-    });
-    vec![(Codec::Zvc, encode, decode)]
+pub fn codecs(codecs: &[Codec], clock: &dyn Fn() -> Duration) -> Vec<(Codec, f64, f64)> {
+    static RATES: Mutex<BTreeMap<Codec, (f64, f64)>> = Mutex::new(BTreeMap::new());
+    let mut known = RATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut plain = Vec::new();
+    let mut rate = |codec: Codec, coder: &dyn Coder| {
+        let &mut (encode, decode) = known.entry(codec).or_insert_with(|| {
+            if plain.is_empty() {
+                plain = half_of_nothing();
+            }
+            speed(coder, &plain, clock)
+        });
+        (codec, encode, decode)
+    };
+    codecs.iter().filter_map(|&codec| Some(rate(codec, by_name(codec.name())?))).collect()
+}
+
+/// Half of the words are zero, without a pattern that a processor could foresee. The others are from 2^-126 to 2^-1.
+fn half_of_nothing() -> Vec<u8> {
+    let words = (0..TRIAL as u64 / 4).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes());
+    let word = |[a, b, c, d, .., sign]: [u8; 8]| {
+        let bits = u32::from_le_bytes([a, b, c, d & 0x3e]) | 0x80_0000;
+        if sign & 1 == 1 { bits.to_ne_bytes() } else { [0; 4] }
+    };
+    words.flat_map(word).collect()
+}
+
+/// Plain bytes per second, packing and unpacking.
+fn speed(coder: &dyn Coder, plain: &[u8], clock: &dyn Fn() -> Duration) -> (f64, f64) {
+    let packed = coder.encode(plain, usize::MAX, 0).unwrap_or_default();
+    let encode = fastest(clock, || coder.encode(&std::hint::black_box(plain.to_vec()), packed.len(), 0));
+    let decode = fastest(clock, || coder.decode(&packed, plain.len()));
+    (encode, decode)
 }
 
 /// Bytes per second of a call that deals with [`TRIAL`] of them: that which takes least of three.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use memfit_codec::zvc;
-use memfit_engine::HostError;
-use memfit_ir::{Bytes, Codec, Form, Tier};
+use memfit_codec::{Coder, by_name};
+use memfit_engine::{HostError, Wanted};
+use memfit_ir::{Bytes, Codec, Form, Need, Tier};
 
 use crate::pool::{Buffer, Pool};
 use crate::queue::{Queue, Ticket};
@@ -36,6 +36,7 @@ pub struct Shelf<K: Kept> {
     queues: [[Queue; 2]; Tier::ALL.len()],
     /// The process that all this belongs to.
     process: u32,
+    watch: Option<Watch>,
 }
 
 impl<K: Kept> fmt::Debug for Shelf<K> {
@@ -53,10 +54,49 @@ struct Copy<K: Kept> {
     busy: Option<Busy<K>>,
 }
 
+/// Is told of memory that a shelf takes for an encoded copy beside the framework's own, by its address and its bytes, and when it goes
+/// back: then without bytes.
+pub type Watch = fn(usize, Option<usize>);
+
+/// An encoded copy in device memory.
+#[derive(Debug)]
+struct Packed {
+    bytes: Vec<u8>,
+    watch: Option<Watch>,
+}
+
+impl Packed {
+    fn new(bytes: Vec<u8>, watch: Option<Watch>) -> Packed {
+        let packed = Packed { bytes, watch };
+        packed.tell(Some(packed.bytes.capacity()));
+        packed
+    }
+
+    /// In no more memory than it takes.
+    fn shrunk(mut self) -> Packed {
+        self.tell(None);
+        self.bytes.shrink_to_fit();
+        self.tell(Some(self.bytes.capacity()));
+        self
+    }
+
+    fn tell(&self, bytes: Option<usize>) {
+        if let Some(watch) = self.watch.filter(|_| self.bytes.capacity() > 0) {
+            watch(self.bytes.as_ptr().addr(), bytes);
+        }
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        self.tell(None);
+    }
+}
+
 /// Where the bytes of a copy are.
 #[derive(Clone, Debug)]
 enum Place {
-    Here(Arc<Vec<u8>>),
+    Here(Arc<Packed>),
     Host(Arc<Buffer>),
     Disk(Arc<Extent>, usize),
 }
@@ -86,6 +126,7 @@ impl<K: Kept> Default for Shelf<K> {
             spill: None,
             queues: Default::default(),
             process: std::process::id(),
+            watch: None,
         }
     }
 }
@@ -106,8 +147,13 @@ impl<K: Kept> Shelf<K> {
         Ok(Shelf { pool: Pool::new(capacity), spill, queues, room, ..Shelf::default() })
     }
 
-    /// Begins a copy of `from`, the bytes of a storage that is `of`, in `form`, of at most `room` bytes. One in device memory is
-    /// made at once.
+    /// Tells `watch` of encoded copies in device memory from now on, for frameworks whose allocator is watched.
+    #[must_use]
+    pub fn watched_by(self, watch: Watch) -> Shelf<K> {
+        Shelf { watch: Some(watch), ..self }
+    }
+
+    /// Begins a copy of `from`, the bytes of a storage that is `of`, as `wanted`. One in device memory is made at once.
     ///
     /// # Errors
     ///
@@ -116,14 +162,13 @@ impl<K: Kept> Shelf<K> {
         &mut self,
         from: K::From,
         of: K::Of,
-        form: Form,
-        room: Bytes,
+        wanted: Wanted,
     ) -> Result<(u64, Option<K::From>), HostError> {
         self.look();
-        let size = from.as_ref().len();
+        let (form, size) = (wanted.form, from.as_ref().len());
         if let Some(codec) = form.codec() {
-            let packed = encoded(codec, from.as_ref(), room)?;
-            let place = Some(Place::Here(Arc::new(packed)));
+            let packed = encoded(codec, from.as_ref(), wanted)?;
+            let place = Some(Place::Here(Arc::new(Packed::new(packed, self.watch).shrunk())));
             let made = self.add(Copy { place, codec: Some(codec), size, of, busy: None });
             return match form.tier() {
                 None => Ok((made, Some(from))),
@@ -169,7 +214,7 @@ impl<K: Kept> Shelf<K> {
             (None, Place::Disk(..)) => (Tier::Disk, 1),
             (None, _) => (Tier::Host, 1),
         };
-        let taken = place.len();
+        let (taken, watch) = (place.len(), self.watch);
         let ticket = if form.tier() == Some(Tier::Disk) {
             let extent = self.disk()?.take(taken)?;
             self.queue(tier, direction).send(taken, move || {
@@ -178,9 +223,18 @@ impl<K: Kept> Shelf<K> {
             })
         } else {
             let buffer = form.tier().map(|_| self.host_room(taken)).transpose()?;
-            self.queue(tier, direction).send(taken, move || Ok((None, copied(&place, buffer)?)))
+            self.queue(tier, direction).send(taken, move || Ok((None, copied(&place, buffer, watch)?)))
         }?;
         Ok(self.add(Copy { place: None, codec, size, of, busy: Some(Busy::Out(ticket)) }))
+    }
+
+    /// Bytes of an encoded copy in device memory.
+    #[must_use]
+    pub fn taken(&self, copy: u64) -> Option<Bytes> {
+        match &self.copies.get(&copy)?.place {
+            Some(Place::Here(packed)) => Some(Bytes(packed.bytes.capacity() as u64)),
+            _ => None,
+        }
     }
 
     /// What the storage is that was copied, and its bytes.
@@ -214,10 +268,9 @@ impl<K: Kept> Shelf<K> {
             match (codec, &place) {
                 (None, Place::Disk(extent, _)) => extent.read(into.as_mut())?,
                 (None, _) => into.as_mut().copy_from_slice(&place.read()?),
-                (Some(_), _) => {
-                    let plain = zvc::decode(&place.read()?, size);
-                    let plain = plain.map_err(|damaged| HostError(damaged.to_string()))?;
-                    into.as_mut().copy_from_slice(&plain);
+                (Some(codec), _) => {
+                    let decoded = coder(codec)?.decode_into(&place.read()?, into.as_mut());
+                    decoded.map_err(|damaged| HostError(damaged.to_string()))?;
                 }
             }
             Ok(into)
@@ -308,7 +361,7 @@ impl<K: Kept> Shelf<K> {
 impl Place {
     fn len(&self) -> usize {
         match self {
-            Place::Here(bytes) => bytes.len(),
+            Place::Here(packed) => packed.bytes.len(),
             Place::Host(buffer) => buffer.bytes().len(),
             Place::Disk(_, size) => *size,
         }
@@ -316,7 +369,7 @@ impl Place {
 
     fn read(&self) -> Result<Cow<'_, [u8]>, HostError> {
         match self {
-            Place::Here(bytes) => Ok(Cow::Borrowed(bytes)),
+            Place::Here(packed) => Ok(Cow::Borrowed(&packed.bytes)),
             Place::Host(buffer) => Ok(Cow::Borrowed(buffer.bytes())),
             Place::Disk(extent, size) => {
                 let mut bytes = vec![0; *size];
@@ -332,24 +385,39 @@ fn missing(copy: u64) -> HostError {
 }
 
 /// The bytes at `place`, in `buffer`, or with none in device memory.
-fn copied(place: &Place, buffer: Option<Buffer>) -> Result<Place, HostError> {
+fn copied(place: &Place, buffer: Option<Buffer>, watch: Option<Watch>) -> Result<Place, HostError> {
     let bytes = place.read()?;
     match buffer {
         Some(mut buffer) => {
             buffer.fill(&bytes).map_err(HostError)?;
             Ok(Place::Host(Arc::new(buffer)))
         }
-        None => Ok(Place::Here(Arc::new(bytes.into_owned()))),
+        None => Ok(Place::Here(Arc::new(Packed::new(bytes.into_owned(), watch)))),
     }
 }
 
-fn encoded(codec: Codec, bytes: &[u8], room: Bytes) -> Result<Vec<u8>, HostError> {
-    match codec {
-        Codec::Zvc => {
-            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
-            let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
-            zvc::encode_within(bytes, room).ok_or_else(more)
-        }
-        _ => Err(HostError(format!("there is no codec `{}` here", codec.name()))),
+fn coder(codec: Codec) -> Result<&'static dyn Coder, HostError> {
+    by_name(codec.name()).ok_or_else(|| HostError(format!("there is no codec `{}` here", codec.name())))
+}
+
+/// `bytes` by `codec`, in a buffer of its bound or of the room for them.
+fn encoded(codec: Codec, bytes: &[u8], wanted: Wanted) -> Result<Vec<u8>, HostError> {
+    let coder = coder(codec)?;
+    if codec.keeps() == Need::Sign && any(bytes, f32::is_nan) {
+        // A NaN is not above zero, and not below: whoever asks for one of both may have another answer than for zero.
+        return Err(HostError(format!("`{}` keeps no NaN", codec.name())));
     }
+    // Zero would be no approximation of it.
+    if codec.name().ends_with("+mask") && any(bytes, |word| word < 0.0 || word.is_nan()) {
+        return Err(HostError(format!("`{}` keeps nothing that is below zero", codec.name())));
+    }
+    let room = usize::try_from(wanted.room.0).unwrap_or(usize::MAX);
+    let more = || HostError(format!("what is stored takes more than `{room}` bytes"));
+    coder.encode(bytes, room, wanted.key).ok_or_else(more)
+}
+
+/// Whether one of the words is as `asked`.
+fn any(bytes: &[u8], asked: impl Fn(f32) -> bool) -> bool {
+    let (words, _) = bytes.as_chunks();
+    words.iter().fold(false, |found, word| found | asked(f32::from_ne_bytes(*word)))
 }

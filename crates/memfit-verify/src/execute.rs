@@ -5,8 +5,8 @@ mod structure;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, OpId, Place, Plan, Program, Step, Tier, Value,
-    ValueId,
+    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, Need, OpId, Place, Plan, Program, Step, Tier,
+    Value, ValueId,
 };
 
 use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
@@ -168,7 +168,7 @@ impl Judge<'_> {
             if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
                 self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));
             }
-            self.define(stay, content, false, Stamp::default());
+            self.define(stay, content, Need::Value, Stamp::default());
         }
     }
 
@@ -210,7 +210,7 @@ impl Judge<'_> {
         if size != other {
             self.object(Rule::Size, || format!("{} B are copied to {} B", size.0, other.0));
         }
-        self.define(to, held.content, held.lossy, now);
+        self.define(to, held.content, held.keeps, now);
     }
 
     /// Encodes or decodes: both sides hold the same value, one of them plain.
@@ -222,11 +222,12 @@ impl Judge<'_> {
                 if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
                     self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
                 }
-                self.define(to, claim, held.lossy || codec.is_lossy(), now);
+                if !codec.suits(self.graph.value(value).dtype) {
+                    self.object(Rule::Codec, || format!("`{}` encodes `f32` only", codec.name()));
+                }
+                self.define(to, claim, held.keeps.min(codec.keeps()), now);
             }
-            (Content::Encoded(value, _), _) if !encode => {
-                self.define(to, Content::Value(value), held.lossy, now)
-            }
+            (Content::Encoded(of, _), _) if !encode => self.define(to, Content::Value(of), held.keeps, now),
             (held, claim) => self.object(Rule::Value, || format!("{held:?} can't become {claim:?} here")),
         }
     }
@@ -234,14 +235,13 @@ impl Judge<'_> {
     fn compute(&mut self, compute: &Compute, now: Stamp) {
         let (program, op) = (self.program, self.graph.op(compute.op));
         self.effect(compute.op, now);
-        let mut lossy = false;
-        for (&buffer, &wanted) in program.reads(compute).iter().zip(op.reads) {
-            let Some(held) = self.read(buffer.index(), now) else { continue };
-            lossy |= held.lossy;
-            if held.content != Content::Value(wanted) {
-                let name = self.graph.value(wanted).name;
-                self.object(Rule::Value, || {
-                    format!("{buffer} holds {:?}, but {wanted} `{name}` is needed", held.content)
+        for (at, (&buffer, &wanted)) in program.reads(compute).iter().zip(op.reads).enumerate() {
+            let Some(Held { content, keeps, .. }) = self.read(buffer.index(), now) else { continue };
+            let (name, need) = (self.graph.value(wanted).name, op.need(at));
+            let rule = if content == Content::Value(wanted) { Rule::Codec } else { Rule::Value };
+            if rule == Rule::Value || keeps < need {
+                self.object(rule, || {
+                    format!("{buffer} holds {content:?} ({keeps:?}), not `{name}` ({need:?})")
                 });
             }
         }
@@ -254,7 +254,7 @@ impl Judge<'_> {
             self.object(Rule::Size, || format!("workspace of {} B is missing or too small", needed.0));
         }
         if let Some(buffer) = scratch {
-            self.define(buffer, Content::Workspace, false, now);
+            self.define(buffer, Content::Workspace, Need::Value, now);
         }
         for (&buffer, &value) in program.writes(compute).iter().zip(op.writes) {
             let Value { over: must, may_over: may, .. } = self.graph.value(value);
@@ -270,7 +270,7 @@ impl Judge<'_> {
             } else if must.is_some() {
                 self.object(Rule::InPlace, || format!("{buffer} must take over the bytes of its input"));
             }
-            self.define(buffer.index(), Content::Value(value), lossy, now);
+            self.define(buffer.index(), Content::Value(value), Need::Value, now);
         }
         if let Some(buffer) = scratch {
             self.end_stay(buffer, now);
@@ -300,7 +300,7 @@ impl Judge<'_> {
     }
 
     /// Starts a stay: R2, R3, R4, R6, R9.
-    fn define(&mut self, stay: Stay, content: Content, lossy: bool, now: Stamp) {
+    fn define(&mut self, stay: Stay, content: Content, keeps: Need, now: Stamp) {
         let name = self.name(stay);
         let (claim, size, tier) = self.claims[stay];
         if std::mem::replace(&mut self.stages[stay], Stage::Here) != Stage::Unborn {
@@ -335,7 +335,7 @@ impl Judge<'_> {
             }
         }
         let (bank, start, end) = self.range(stay);
-        let held = Held { content, lossy, owner: stay };
+        let held = Held { content, keeps, owner: stay };
         for cell in self.banks[bank].fill(start, end, held, now) {
             if let Some(old) = cell.held {
                 let owner = self.name(old.owner);
@@ -432,7 +432,7 @@ impl Judge<'_> {
         let here = (0..self.stages.len()).filter(|&stay| self.stages[stay] == Stage::Here);
         for stay in here.collect::<Vec<_>>() {
             let held = self.own_cell(stay).and_then(|cell| cell.held);
-            if let Some(Held { content: Content::Value(value), .. }) = held {
+            if let Some(Held { content: Content::Value(value), keeps: Need::Value, .. }) = held {
                 at_end.entry(value).or_default().push(stay);
             }
         }

@@ -38,10 +38,12 @@
 //! - **R13 result**: at the end every result is in device memory, and the last version of every persistent storage is
 //!   where the first one was at the start, its *home* (the same place, or a copy in the same tier), so that the step can run
 //!   again. A copy of an earlier version is not that.
+//! - **R14 codec**: what codecs have left of a value is as much as an op needs of that operand, and all of it where R13 asks
+//!   for it; codecs that know numbers encode `f32`.
 //!
 //! # Not checked
 //!
-//! Costs and predicted times; whether the graph's own pairs, sizes and effects are true of the kernels; host
+//! Costs and predicted times; whether the graph's own pairs, sizes, needs, densities and effects are true of the kernels; host
 //! addresses; that links keep FIFO order. A value nobody needs may stay uncomputed, unless R8 says
 //! otherwise. The program's end waits for all lanes and transfers.
 

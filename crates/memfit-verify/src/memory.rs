@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::Content;
+use memfit_ir::{Content, Need};
 
 /// A moment on one thread of execution: a lane, or one of the two queues of a tier's link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub(crate) type Stay = usize;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) content: Content,
-    /// Whether a lossy codec had a part in it.
-    pub(crate) lossy: bool,
+    /// What is left of it after all codecs that had a part in it.
+    pub(crate) keeps: Need,
     /// Whose stay this is.
     pub(crate) owner: Stay,
 }

@@ -17,7 +17,7 @@ macro_rules! rules {
 }
 rules!(0 Graph "graph", 1 Structure "structure", 2 Stay "stay", 3 Size "size", 4 Place "place", 5 Value "value",
     6 Overwrite "overwrite", 7 InPlace "in-place", 8 Effect "effect", 9 Host "host", 10 Lossy "lossy",
-    11 Transfer "transfer", 12 Lane "lane", 13 Result "result");
+    11 Transfer "transfer", 12 Lane "lane", 13 Result "result", 14 Codec "codec");
 
 impl fmt::Display for Rule {
     /// `R6`.

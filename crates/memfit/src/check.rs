@@ -1,25 +1,32 @@
 //! The judge alone, over a plan from a file.
 
 use memfit_formats::plan_json::{self, PlanFile};
-use memfit_ir::{Bytes, Graph};
+use memfit_ir::{Bytes, Codec, Graph};
 use memfit_verify::{Rejected, Rule, Verified, Violation, verify};
 
 use crate::Failure;
 use crate::input::{document, no_section};
 
 /// Reads a plan file and has the judge read the plan; what the file claims of its peak must be true.
-/// `budget` replaces the budget that the file names.
+/// `budget` replaces the budget that the file names. Of lossy codecs it may use those of `lossy` and no others, whatever the file says
+/// that it was allowed.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] for a damaged file, [`Failure::OtherGraph`], [`Failure::Rejected`].
-pub fn check(file: &[u8], graph: &Graph, budget: Option<Bytes>) -> Result<(PlanFile, Verified), Failure> {
+pub fn check(
+    file: &[u8],
+    graph: &Graph,
+    budget: Option<Bytes>,
+    lossy: &[Codec],
+) -> Result<(PlanFile, Verified), Failure> {
     let file = plan_json::read(file)?;
     let digest = graph.digest();
     if file.plan.graph != digest {
         return Err(Failure::OtherGraph { plan: file.plan.graph.to_string(), graph: digest.to_string() });
     }
     let mut limits = file.header.limits();
+    lossy.clone_into(&mut limits.lossy);
     let Some(arena) = limits.banks.first_mut() else {
         let error = memfit_formats::FormatError::new("banks", "a plan needs at least one bank");
         return Err(error.into());

@@ -162,11 +162,16 @@ impl Choice {
         Ok(())
     }
 
+    /// Whether nobody has named a scheduler, and any will do.
+    pub(crate) fn is_by_default(&self) -> bool {
+        self.by_default
+    }
+
     /// The choice for `graph`. Where that says that values are sparse they may wait encoded, unless strategies are asked for by
     /// name: that takes no memory elsewhere, so nobody has to ask for it.
     pub(crate) fn for_graph(mut self, graph: &Graph, goal: &Goal) -> Choice {
         let compress = goal.options.means.compress && goal.options.lanes <= 1;
-        if self.by_default && compress && graph.is_sparse() {
+        if self.by_default && compress && (graph.is_sparse() || !goal.options.lossy.is_empty()) {
             if !self.moves() {
                 self.forget_tiers();
             }

@@ -138,6 +138,11 @@ impl Goal {
         Goal { options: Options { effort, ..self.options.clone() }, ..self.clone() }
     }
 
+    /// The same, with nothing lost.
+    pub(crate) fn lossless(&self) -> Goal {
+        Goal { options: Options { lossy: Vec::new(), ..self.options.clone() }, ..self.clone() }
+    }
+
     /// Whether random ops of `graph` may run again.
     pub(crate) fn replays(&self, graph: &Graph) -> bool {
         self.options.replays_random.unwrap_or(graph.replays_random())

@@ -52,7 +52,7 @@ pub use failure::{Failure, Infeasible, Witness};
 pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal};
 pub use held::held;
-pub use host_settings::host_settings;
+pub use host_settings::{host_settings, lossy_codecs};
 pub use options::{LaneRule, Options};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};

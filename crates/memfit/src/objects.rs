@@ -4,7 +4,7 @@
 
 use memfit_formats::device_toml;
 use memfit_formats::plan_json::PlanFile;
-use memfit_ir::{Bytes, Graph, Tier};
+use memfit_ir::{Bytes, Codec, Graph, Tier};
 use memfit_plan::FAMILIES;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
@@ -53,6 +53,8 @@ pub fn plan(graph: &Graph, goal: &Goal, summary: &Summary) -> Value {
         "held_by": summary.held_by,
         "encoded_bytes": summary.encoded.0,
         "codec_ns": summary.codec.0,
+        "lossy": names(&summary.lossy),
+        "lossy_allowed": names(&goal.options.lossy),
         "lanes": summary.lanes.map_or(1, |lanes| lanes.count),
         "added_dependencies": summary.lanes.map_or(0, |lanes| lanes.added_dependencies),
         "planning_seconds": summary.planning_seconds,
@@ -100,8 +102,15 @@ pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Val
         "peak_bytes": verified.peak().0,
         "host_peak_bytes": verified.tier_peak(Tier::Host).0,
         "disk_peak_bytes": verified.tier_peak(Tier::Disk).0,
+        "lossy": names(&verified.plan().program.lossy()),
+        "lossy_allowed": names(&file.header.lossy),
         "verified": true,
     })
+}
+
+/// Names of codecs.
+fn names(codecs: &[Codec]) -> Vec<&'static str> {
+    codecs.iter().map(|codec| codec.name()).collect()
 }
 
 /// Where the memory of a step goes.

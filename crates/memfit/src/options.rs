@@ -1,6 +1,6 @@
 //! What may be asked of a plan beside its budget: one struct for the command line, Python and Rust.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Codec};
 use memfit_plan::Means;
 
 /// Which buffers may share bytes when ops run on several lanes: sharing can order two ops that the graph leaves
@@ -26,6 +26,9 @@ pub struct Options {
     pub strategies: Vec<String>,
     /// What may be done to make the step fit, whatever is named.
     pub means: Means,
+    /// Lossy codecs that may be used. Without one, results are the same bits as ever; with some, none is used where a plan without
+    /// fits.
+    pub lossy: Vec<Codec>,
     /// The most bytes of copies in host memory, 0 for none; values are moved if that is where the fastest plan is. `None`:
     /// what the device has, for schedulers that are named.
     pub host_budget: Option<Bytes>,
@@ -53,6 +56,7 @@ impl Default for Options {
         Options {
             strategies: Vec::new(),
             means: Means::ALL,
+            lossy: Vec::new(),
             host_budget: None,
             disk_budget: None,
             replays_random: None,

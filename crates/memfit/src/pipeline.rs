@@ -1,7 +1,7 @@
 //! Goal → order → recompute → place → judge → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
+use memfit_ir::{Bytes, Codec, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
 use memfit_plan::Context;
 use memfit_plan::families::{Named, default_of};
 use memfit_plan::liveness::Profile;
@@ -100,6 +100,8 @@ pub struct Summary {
     pub encoded: Bytes,
     /// Part of the step time in which codecs encode and decode.
     pub codec: Nanos,
+    /// Lossy codecs that it uses, by their order in [`Codec::ALL`].
+    pub lossy: Vec<Codec>,
     /// What running on several lanes gives, where it was asked for.
     pub lanes: Option<LaneSummary>,
     /// Seconds of planning, the judge included.
@@ -169,8 +171,16 @@ pub struct Planned {
 /// the judge refuses our own plan.
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
-    let mut found =
-        if goal.options.effort == u32::MAX { deepen(graph, goal, tools) } else { round(graph, goal, tools) };
+    let find = |goal: &Goal| match goal.options.effort {
+        u32::MAX => deepen(graph, goal, tools),
+        _ => round(graph, goal, tools),
+    };
+    let may_lose = !goal.options.lossy.is_empty() && Choice::of(goal)?.is_by_default();
+    // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
+    let mut found = find(&if may_lose { goal.lossless() } else { goal.clone() });
+    if may_lose && matches!(found, Err(Failure::Infeasible(_))) && !(tools.stop)() {
+        found = find(goal);
+    }
     if let Ok(planned) = &mut found {
         planned.summary.planning_seconds = (tools.now)() - started;
     }
@@ -259,6 +269,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
         held_by: None,
         encoded: Bytes::ZERO,
         codec: Nanos::ZERO,
+        lossy: Vec::new(),
         lanes: None,
         planning_seconds: 0.0,
     };
@@ -382,6 +393,7 @@ fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> 
         held_by: held_by(graph, &plan.program, goal.device.align).map(|op| label_of(graph, op)),
         encoded,
         codec,
+        lossy: plan.program.lossy(),
         lanes: on_lanes,
         ..summary
     };
@@ -416,8 +428,7 @@ impl Planned {
     #[must_use]
     pub fn compare(&self, goal: &Goal, tools: &Tools<'_>) -> Vec<PlacerRow> {
         let Goal { device, options, .. } = goal;
-        let context =
-            Context { device, seed: options.seed, stop: tools.stop, effort: 1, enough: Bytes::ZERO };
+        let context = Context { seed: options.seed, stop: tools.stop, ..Context::new(device) };
         let quick = PLACERS.iter().filter(|placer| placer.is_quick());
         quick
             .map(|placer| {

@@ -64,11 +64,11 @@ pub fn place(buffers: &[CsvBuffer], goal: &PlaceGoal, tools: &Tools<'_>) -> Resu
     let lower_bound = problem.lower_bound();
     let device = Device { align, ..crate::input::device("CPU")? };
     let context = Context {
-        device: &device,
         seed: goal.seed,
         stop: tools.stop,
         effort: goal.effort,
         enough: goal.capacity.unwrap_or_default(),
+        ..Context::new(&device)
     };
     (tools.progress)(placer.info().name);
     let placement = place_with(placer, &problem, &context)?;

@@ -95,13 +95,15 @@ impl<'a> Planner<'a> {
         let mut limits = choice.device.limits();
         limits.banks[0].capacity = Bytes::MAX; // Until the peak, and so a relative budget, is known.
         limits.replays_random = goal.replays(graph);
+        limits.lossy.clone_from(&goal.options.lossy);
         let quick = if chosen.info().name == default_of("place") { placer("dive")? } else { chosen };
         Ok(Planner { graph, goal, choice, tools, limits, placer: chosen, quick, tasks: Mutex::default() })
     }
 
     pub(crate) fn context(&self, enough: Bytes) -> Context<'_> {
-        let Options { seed, effort, .. } = self.goal.options;
-        Context { device: &self.choice.device, seed, stop: self.tools.stop, effort, enough }
+        let Options { seed, effort, lossy, .. } = &self.goal.options;
+        let (seed, effort) = (*seed, *effort);
+        Context { device: &self.choice.device, seed, stop: self.tools.stop, effort, enough, lossy }
     }
 
     fn in_place(&self) -> InPlace {

@@ -7,7 +7,7 @@
 use memfit_engine::StepPlan;
 use memfit_formats::graph_json;
 use memfit_formats::plan_json::{self, PlanFile, PlanHeader};
-use memfit_ir::{Bytes, Limits, Tier};
+use memfit_ir::{Bytes, Codec, Limits, Tier};
 use memfit_plan::liveness::Profile;
 use memfit_sim::simulate;
 
@@ -34,7 +34,8 @@ pub fn save(
     let (graph, verified) = (plan.graph(), plan.verified());
     let budget = budget.max(verified.peak().round_up(align));
     let (host, disk) = (verified.tier_peak(Tier::Host), verified.tier_peak(Tier::Disk));
-    let limits = Limits { replays_random: true, host, disk, ..Limits::arena(budget, align) };
+    let lossy = plan.program().lossy();
+    let limits = Limits { replays_random: true, host, disk, lossy, ..Limits::arena(budget, align) };
     let time = simulate(graph, plan.program(), Some(plan.layout()), device).time;
     let header = PlanHeader {
         graph_name: graph.name().to_owned(),
@@ -58,15 +59,21 @@ pub fn save(
     Saved { profile: graph_json::write(graph), plan }
 }
 
-/// Reads what [`save`] wrote, plain or compressed, and has the judge read it.
+/// Reads what [`save`] wrote, plain or compressed, and has the judge read it. Of lossy codecs the plan may use those of `lossy`,
+/// whatever it says of itself.
 ///
 /// # Errors
 ///
 /// [`Failure::Input`] for damaged files, [`Failure::OtherGraph`] if the plan is not for this profile,
 /// [`Failure::Infeasible`] if it was made for more than `budget`, [`Failure::Rejected`] if it is wrong.
-pub fn load(profile: &[u8], plan: &[u8], budget: Option<Bytes>) -> Result<StepPlan, Failure> {
+pub fn load(
+    profile: &[u8],
+    plan: &[u8],
+    budget: Option<Bytes>,
+    lossy: &[Codec],
+) -> Result<StepPlan, Failure> {
     let graph = input::graph(profile, &Default::default())?;
-    let (_, verified) = check(plan, &graph, None)?;
+    let (_, verified) = check(plan, &graph, None, lossy)?;
     let peak = verified.peak();
     if let Some(budget) = budget.filter(|&budget| budget < peak) {
         let (needed, floor) = (peak, peak);

@@ -145,7 +145,7 @@ pub fn replay_recording(
     let (budget, strategy) = (settings.budget, planner.name());
     let ran = match saved {
         Some(saved) => {
-            let plan = profile::load(&saved.profile, &saved.plan, Some(budget))?;
+            let plan = profile::load(&saved.profile, &saved.plan, Some(budget), &[])?;
             let ran = replay_guided(&recording.trace, settings.clone(), goal.limit, Some(plan));
             ran.map(|report| (report, None))
         }

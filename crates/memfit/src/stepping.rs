@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::stepping::AS_IT_RAN;
 use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried};
+use memfit_ir::{Bytes, Codec};
 use memfit_plan::families::{Named, Unknown};
 use memfit_plan::schedule::Task;
 use memfit_plan::{Context, Means};
@@ -150,18 +151,28 @@ impl StepPlanner {
     /// The cheapest of `best` and of what schedulers find.
     fn by_schedulers(
         &self,
-        means: Means,
+        lossy: &[Codec],
         recorded: &Recorded,
         settings: &Settings,
         mut best: Option<Best>,
         tried: &mut Vec<Tried>,
     ) -> Result<Option<Best>, Fault> {
+        let is_lossless = settings.codecs.iter().any(|row| !row.0.is_lossy());
+        let means = Means {
+            recompute: true,
+            offload: settings.tiers.iter().any(Option::is_some),
+            compress: is_lossless && recorded.graph.is_sparse() || !lossy.is_empty(),
+        };
+        let schedulers = self.way.schedulers(means);
+        if schedulers.is_empty() {
+            return Ok(best);
+        }
         let device = device(settings)?;
         let stop = || settings.allowance.is_over();
-        let context = Context { seed: self.effort.seed, stop: &stop, ..Context::new(&device) };
+        let context = Context { seed: self.effort.seed, stop: &stop, lossy, ..Context::new(&device) };
         let mut task = Task::issued(&recorded.graph, true, &context).holding(recorded.held_to_the_end());
         let mut trial = Trial::new(recorded, settings, &context, &task);
-        for named in self.way.schedulers(means) {
+        for named in schedulers {
             let before = least(best.as_ref());
             if before == 0 {
                 break;
@@ -214,13 +225,12 @@ impl Planner for StepPlanner {
                 best = Some(found);
             }
         }
-        let means = Means {
-            recompute: true,
-            offload: settings.tiers.iter().any(Option::is_some),
-            compress: !settings.codecs.is_empty() && recorded.graph.is_sparse(),
-        };
-        if !self.way.schedulers(means).is_empty() {
-            best = self.by_schedulers(means, recorded, settings, best, &mut tried)?;
+        let lossy = settings.limits(Bytes::ZERO).lossy;
+        // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
+        let first: &[Codec] = if matches!(self.way, Way::Scheduler(_)) { &lossy } else { &[] };
+        best = self.by_schedulers(first, recorded, settings, best, &mut tried)?;
+        if best.is_none() && first.len() < lossy.len() {
+            best = self.by_schedulers(&lossy, recorded, settings, best, &mut tried)?;
         }
         match best {
             Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, ns: best.ns, tried }),

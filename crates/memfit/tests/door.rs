@@ -250,14 +250,14 @@ fn lanes_that_nothing_runs_on_take_no_memory() {
     let plan = file(&goal("100%"));
     assert!(plan.contains("\"lanes\": 1"), "{plan}");
     let many = plan.replacen("\"lanes\": 1", "\"lanes\": 65535", 1);
-    assert!(memfit::check(many.as_bytes(), &graph, None).is_ok());
+    assert!(memfit::check(many.as_bytes(), &graph, None, &[]).is_ok());
     // Steps on lanes that are out of all bounds are refused.
     let spread = file(&with(Options { lanes: 2, ..Options::default() }, "100%")).replacen(
         "\"lanes\": 2",
         "\"lanes\": 65535",
         1,
     );
-    assert!(memfit::check(spread.as_bytes(), &graph, None).is_ok());
+    assert!(memfit::check(spread.as_bytes(), &graph, None, &[]).is_ok());
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_plan_for_live_bytes_checks_as_it_was_written() {
         planned.summary.live_peak <= planned.summary.budget && planned.summary.peak > planned.summary.budget
     );
     let file = memfit::formats::plan_json::write(&planned.file(&graph, &live));
-    assert!(memfit::check(&file, &graph, None).is_ok());
+    assert!(memfit::check(&file, &graph, None, &[]).is_ok());
 }
 
 #[test]

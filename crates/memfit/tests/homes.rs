@@ -38,7 +38,7 @@ fn a_step_with_its_state_at_home_elsewhere_fits_below_the_floor() {
         assert!(summary.parked > Bytes::ZERO && summary.parked <= summary.host_peak, "{what}");
         assert!(summary.strategy.contains(strategy), "{what}");
         let file = planned.file(&graph, &goal);
-        let checked = check(&plan_json::write(&file), &graph, None);
+        let checked = check(&plan_json::write(&file), &graph, None, &[]);
         let (read, verified) = checked.unwrap_or_else(|failure| panic!("{what}: {failure}"));
         assert_eq!((read.plan, verified.peak()), (file.plan, summary.peak), "{what}");
     }

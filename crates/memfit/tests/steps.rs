@@ -14,7 +14,7 @@ const LAYERS: usize = 24;
 fn engine() -> Engine<'static, VirtualHost> {
     let none: &[&str] = &[];
     let clock = || std::time::Duration::ZERO;
-    let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), none, &clock).unwrap();
+    let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), [none, none], &clock).unwrap();
     Engine::new(VirtualHost::of(&settings), settings).unwrap()
 }
 
@@ -59,7 +59,7 @@ fn a_step_is_planned_followed_and_saved_for_another_run() {
 
     let (mut engine, mut second) = (self::engine(), steps());
     assert_eq!(second.save(Bytes(1)).unwrap(), None);
-    let sequence = second.add(profile::load(&saved.profile, &saved.plan, None).unwrap());
+    let sequence = second.add(profile::load(&saved.profile, &saved.plan, None, &[]).unwrap());
     second.begin(&mut engine).unwrap();
     step(&mut engine).unwrap();
     let stepped = second.end(&mut engine).unwrap();

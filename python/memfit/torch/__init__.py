@@ -48,6 +48,7 @@ _HOMES = {
     **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
     **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
     **dict.fromkeys(("Policy", "policy"), "._policy"),
+    "quantise_state": "._quantised",
     "Meter": ".meter",
     "SlowWarning": "._slow",
     "explain": "memfit",

@@ -22,14 +22,16 @@ from typing import Any
 import torch
 
 import memfit
-from memfit.torch import _copy, _rehearse
+from memfit import _memfit
+from memfit.torch import _copy, _quantised, _rehearse
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._glue import storages
+from memfit.torch._gradients import Sampler
 from memfit.torch._rehearse import Files, Known
 from memfit.torch._report import Floor, Report, memory
 from memfit.torch._state import Print, State, same
-from memfit.torch.eager import Budget, is_distributed, kept_from_forks
+from memfit.torch.eager import Budget, is_distributed, kept_from_forks, names
 from memfit.torch.meter import Meter, StepMeter
 
 _FILES = ("profile.json", "plan.json")
@@ -88,8 +90,16 @@ class Fitted:
     and `recompute` are those of `Budget`.
 
     `lossless` names codecs by which a plan may hold values between two uses: `"zvc"` (zero-value compression)
-    drops zeros, of which ReLU makes many. How many there are is measured in the first step; a value that has
-    fewer in a later step is computed again. A strategy of the family `compress` has it named.
+    drops zeros, of which ReLU makes many, `"csr"` does so for values that are nearly empty, `"binarize"`
+    keeps signs for those who read no more. How many zeros there are is measured in the first step; a value
+    that has fewer in a later step is computed again. A strategy of the family `compress` has `zvc` named.
+
+    `lossy` names codecs that lose something, for where no plan without them fits (a `strategy` that is named
+    takes them as it will): `"int8+mask"`, `"int4+mask"`, `"cast-bf16"` and so on, or `"gist"` and `"actnn"`,
+    which stand for several. The gradients are not those of plain training then. `report.gradients` says how
+    far off they were in sampled steps, beside what another batch makes of them; for that a step runs once
+    more, in a copy of this process. `"quantised-state"` among them has the state of optimizers wait in eight
+    bits between their steps: see `quantise_state`.
 
     `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
     `report` says what was predicted and measured.
@@ -110,7 +120,8 @@ class Fitted:
         spill: str | Path | None = None,
         link: int | float | str | None = None,
         recompute: bool = True,
-        lossless: Sequence[str] = (),
+        lossless: str | Sequence[str] = (),
+        lossy: str | Sequence[str] = (),
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
     ) -> None:
@@ -120,11 +131,14 @@ class Fitted:
         self._check = check
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
-        if not lossless and strategy.startswith("compress:"):
-            lossless = ("zvc",)
+        lossless, lossy = names(lossless), names(lossy)
+        if not lossless and not lossy and strategy.startswith("compress:"):
+            lossless = ["zvc"]
         if not recompute and strategy == "auto":
             strategy = "offload:best"
         self._strategy = strategy
+        if _quantised.NAME in lossy:
+            self.report.lossy = [_quantised.NAME]
         self._means: dict[str, Any] = {
             "host_budget": host_budget,
             "disk_budget": disk_budget,
@@ -132,13 +146,21 @@ class Fitted:
             "link": link,
             "recompute": recompute,
             "lossless": lossless,
+            "lossy": lossy,
         }
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls = 0
+        self._sampler, self._plan_loses = Sampler(), False
+        self.report.gradients = self._sampler.samples
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.device = str(self._budget.device)
+        if self._plan_loses and not self._is_resting():
+            self._sampler.look(self._budget.device, functools.partial(self.step, *args, **kwargs))
+            self._note(
+                self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}"
+            )
         alone = not is_distributed()
         check = alone if self._check is None else self._check
         if self._calls >= _PROTECTED or not check or self._is_resting():
@@ -212,7 +234,7 @@ class Fitted:
         if self._load is None:
             return None
         profile, plan = ((self._load / name).read_bytes() for name in _FILES)
-        memfit.check(plan, profile)
+        memfit.check(plan, profile, lossy=_memfit.lossy_codecs(self._budget._means["lossy"]))
         return profile, plan
 
     def _take_over(self, files: Files | None, known: Known) -> None:
@@ -228,13 +250,16 @@ class Fitted:
             raise memfit.UsageError(
                 f"the step can't be checked: {why}", hint="`check=None` goes on without, `check=False` too"
             )
-        note = f"not checked: {why}"
-        self.report.notes += [note] if note not in self.report.notes else []
+        self._note(f"not checked: {why}")
         try:
             return self._call(args, kwargs)
         except memfit.BudgetError as error:
             refusal = self._undo(error, state)
         raise refusal
+
+    def _note(self, note: str | None) -> None:
+        if note and note not in self.report.notes:
+            self.report.notes.append(note)
 
     def _twice(self, state: State, alone: bool, args: Any, kwargs: Any) -> Any:
         """The step, after it has been made plainly and put back."""
@@ -296,7 +321,8 @@ class Fitted:
         started = time.perf_counter()
         self._meter.begin()
         try:
-            result = self._within(native, rehearsal, args, kwargs)
+            with self._sampler.within(self._calls + 1, native):
+                result = self._within(native, rehearsal, args, kwargs)
         except memfit.BudgetError:
             self.close()  # All that is alive comes back, whatever it takes.
             raise
@@ -371,7 +397,9 @@ class Fitted:
         self.report.recompute_seconds = stepped["recompute_ns"] / 1e9
         if stepped["predicted_ns"] is not None:
             self.report.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
-        self.report.arena_bytes = native.arena_bytes()
+        self.report.arena_bytes, lossy = native.planned() or (None, [])
+        self._plan_loses = bool(lossy)
+        self.report.lossy = lossy + ([_quantised.NAME] if self._budget.quantises else [])
         self.report.tried = native.tried() or self.report.tried
         # What the judge refuses is no plan: there is none in the tables that it has not passed.
         self.report.verified = True if self.report.arena_bytes is not None else None

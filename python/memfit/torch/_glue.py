@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit import _memfit
-from memfit.torch import _cuda, _infer, _parts, _sizes, _switches
+from memfit.torch import _cuda, _infer, _ops, _parts, _sizes, _switches
 from memfit.torch._errors import budget_error
 from memfit.torch._order import unordered
 
@@ -135,7 +135,15 @@ def describe(func: Any) -> dict[str, Any]:
         "unordered": unordered(base, on_device == "is_cpu"),
         "raw": base.lstrip("_").startswith(_RAW) and not any(written) and not _is_distributed(),
         "fills": _fills(func, base),
+        "signs": _signs(f"{namespace}.{getattr(func, '__name__', '')}"),
+        "shape": _ops.SHAPE_ONLY.get(f"{namespace}.{getattr(func, '__name__', '')}"),
     }
+
+
+def _signs(name: str) -> tuple[int, int | None] | None:
+    """The operand (position) of which the op called `name` reads signs alone, and the number that is 0."""
+    at = _ops.SIGN_ONLY.get(name)
+    return None if at is None else (at, 2 if name == "aten.threshold_backward.default" else None)
 
 
 def _is_distributed() -> bool:

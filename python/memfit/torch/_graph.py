@@ -59,6 +59,10 @@ class Op:
     dtype: str = "f32"
     effect: str = "pure"
     reads: list[int] = dataclasses.field(default_factory=list)
+    sign: list[int] = dataclasses.field(default_factory=list)
+    """Positions in `reads` of what the op needs no more of than whether each element is above zero."""
+    shape: list[int] = dataclasses.field(default_factory=list)
+    """Positions in `reads` of what it needs no more of than the shape."""
     writes: list[int] = dataclasses.field(default_factory=list)
     must: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     may: list[tuple[int, int]] = dataclasses.field(default_factory=list)
@@ -85,6 +89,10 @@ class Op:
         if self.effect != "pure":
             out["effect"] = self.effect
         out["reads"] = self.reads
+        if self.sign:
+            out["sign"] = self.sign
+        if self.shape:
+            out["shape"] = self.shape
         out["writes"] = self.writes
         if self.must:
             out["must"] = [list(pair) for pair in self.must]

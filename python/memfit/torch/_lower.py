@@ -170,10 +170,25 @@ class Lowering:
             reads=list(dict.fromkeys(self.values[arg] for arg in _layout.tensor_operands(node))),
             writes=[made[at] for at in fresh],
         )
+        op.sign, op.shape = self.needs(node, op.reads)
         if fresh[0] == 0:
             op.may = [(value, made[0]) for value in self.reusable(node, outputs[0])]
         self.op_of[node] = op
         self.graph.ops.append(op)
+
+    def needs(self, node: Node, reads: list[int]) -> tuple[list[int], list[int]]:
+        """Positions in `reads` of what the op needs no more of than the signs, and than the shape."""
+        kind = _ops.kind(node.target)
+        found: list[list[int]] = []
+        for table in (_ops.SIGN_ONLY, _ops.SHAPE_ONLY):
+            at = table.get(kind, len(node.args))
+            is_other = kind == "aten.threshold_backward.default" and node.args[2] != 0
+            others: list[Node] = []
+            torch.fx.node.map_arg([arg for place, arg in enumerate(node.args) if place != at], others.append)
+            value = self.values.get(node.args[at]) if at < len(node.args) and not is_other else None
+            alone = value not in [self.values.get(other) for other in others]
+            found.append([reads.index(value)] if value is not None and alone else [])
+        return found[0], found[1]
 
     def reusable(self, node: Node, out: torch.Tensor) -> list[int]:
         """Operands whose bytes the first output may take: same elements at the same bytes, read only so."""

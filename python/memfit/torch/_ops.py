@@ -51,6 +51,17 @@ ELEMENTWISE = {
 }
 """Element-wise in these operands (positions) and their first output, beside what `Tag.pointwise` names."""
 
+SIGN_ONLY = {"aten.threshold_backward.default": 1, "aten.leaky_relu_backward.default": 1}
+"""The operand (position) of which they read no more than whether each element is above zero; of a threshold
+that is if it is 0."""
+
+SHAPE_ONLY = {
+    "aten.max_pool2d_with_indices_backward.default": 1,
+    "aten.avg_pool2d_backward.default": 1,
+    "aten._adaptive_avg_pool2d_backward.default": 1,
+}
+"""The operand (position) of which they read the shape alone: a pool has the positions of its maxima."""
+
 IN_PLACE_FIRST = {
     "aten.copy.default",
     "aten.index_add.default",

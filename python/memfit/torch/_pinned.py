@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from memfit._errors import BudgetError
-from memfit.torch import _glue
+from memfit.torch import _coded, _glue
 
 _GRAIN = 512
 """Bytes to a multiple of which slices begin: copies of a GPU are fastest from there."""
@@ -193,10 +193,15 @@ def pinned(size: int) -> torch.Tensor:
 
 def means(told: dict[str, Any], device: torch.device) -> tuple[dict[str, Any], Callable[[], None]]:
     """What an engine on `device` is `told`, and what ends it: where there are streams, copies in pinned
-    memory, and how fast their link is.
+    memory, how fast their link is, and codecs by ops of the device.
     """
     size = told["host_budget"]
-    if device.type != "cuda" or size < _GRAIN:
+    if device.type != "cuda":
+        return {**told, "pinned": None, "coded": None}, lambda: None
+    lossless, lossy = _coded.fixed(told["lossless"], told["lossy"])
+    coded = _coded.Coded() if lossless or lossy else None
+    told = {**told, "lossless": lossless, "lossy": lossy, "coded": coded}
+    if size < _GRAIN:
         return {**told, "pinned": None}, lambda: None
     memory = pinned(size)
     link = told["link"] or rate(memory, device)

@@ -4,6 +4,7 @@ import html
 from dataclasses import dataclass, field
 
 from memfit import _memfit
+from memfit.torch._gradients import Sample
 
 
 @dataclass
@@ -63,6 +64,10 @@ class Report:
     """Why the last of them was lost."""
     stall_seconds: float = 0.0
     """Spent on codecs and on waiting for copies in the last step."""
+    lossy: list[str] = field(default_factory=list)
+    """Codecs that lose something by which the plan holds values."""
+    gradients: list[Sample] = field(default_factory=list)
+    """How far the gradients of sampled steps were from the exact ones, beside those of another batch."""
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
@@ -71,6 +76,8 @@ class Report:
         """Name and value of each line."""
         base, peak, measured = map(memory, (self.base_peak_bytes, self.peak_bytes, self.measured_peak_bytes))
         identical = {None: "not checked", True: "yes, checked on step 1", False: "NO"}[self.identical]
+        if self.lossy:
+            identical = f"no: values wait in {_listed(self.lossy)}, as was asked for"
         plan = "followed" if self.guided else "not followed (decided op by op)"
         rows = [
             ("budget", memory(self.budget_bytes)),
@@ -81,6 +88,7 @@ class Report:
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
             ("verified", {None: "there is no plan", True: "yes, by the judge", False: "NO"}[self.verified]),
             ("bit-identical", identical),
+            *([("gradients", self._gradients())] if self.gradients else []),
         ]
         return rows + [("note", note) for note in self.notes]
 
@@ -93,6 +101,16 @@ class Report:
         if self.predicted_recompute_seconds is not None:
             told += f" ({_seconds(self.predicted_recompute_seconds)} predicted)"
         return told
+
+    def _gradients(self) -> str:
+        last = self.gradients[-1]
+        most = max(sample.error for sample in self.gradients)
+        told = f"{last.error:.1e} off the exact ones in step {last.step}"
+        told += (
+            f", {most:.1e} at most in {len(self.gradients)} sampled steps" if len(self.gradients) > 1 else ""
+        )
+        noise = [sample.noise for sample in self.gradients if sample.noise is not None]
+        return told + (f"; those of another batch are {noise[-1]:.1e} off" if noise else "")
 
     def _moved(self) -> str:
         told = f"{memory(self.moved_bytes)} to other memory and back, {memory(self.encoded_bytes)} encoded, "
@@ -108,6 +126,10 @@ class Report:
             for name, value in self.rows()
         )
         return f"<table>{''.join(cells)}</table>"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def memory(count: int | None) -> str:

@@ -28,7 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import UsageError, _memfit
-from memfit.torch import _compiled, _cuda, _glue, _modes, _pinned, _reads
+from memfit.torch import _compiled, _cuda, _glue, _modes, _pinned, _quantised, _reads
 from memfit.torch._alive import live
 from memfit.torch._errors import parse_bytes
 from memfit.torch._slow import Pace
@@ -76,7 +76,9 @@ class Budget:
     name, of which nothing is left however the process ends. `link` is the most bytes per second on the way
     to host memory; by default what copying takes here. `recompute=False` runs no op again as long as there
     is room for copies. `lossless` names codecs by which plans may hold tensors between two uses:
-    `"zvc"` drops zeros, and how many there are is measured while a step is recorded.
+    `"zvc"` drops zeros, and how many there are is measured while a step is recorded. `lossy` does so of
+    codecs that lose something; without a plan none is used. `"quantised-state"` has the state of optimizers
+    wait in eight bits between their steps (`quantise_state`), with a plan or without.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through, with other last bits. docs/pytorch-ops.md has the list.
@@ -95,7 +97,8 @@ class Budget:
         spill: str | os.PathLike[str] | None = None,
         link: int | float | str | None = None,
         recompute: bool = True,
-        lossless: Sequence[str] = (),
+        lossless: str | Sequence[str] = (),
+        lossy: str | Sequence[str] = (),
     ) -> None:
         if bool(disk_budget) != (spill is not None):
             hint = 'both are needed: `disk_budget="100GiB", spill="/tmp"`'
@@ -110,8 +113,10 @@ class Budget:
             "spill": None if spill is None else os.fspath(spill),
             "link": None if link is None else float(parse_bytes(link)),
             "recompute": recompute,
-            "lossless": [lossless] if isinstance(lossless, str) else list(lossless),
+            "lossless": names(lossless),
+            "lossy": [name for name in names(lossy) if name != _quantised.NAME],
         }
+        self.quantises = _quantised.NAME in names(lossy)
         self._mode: _Mode | None = None
         self._ranks: Any = None
         self._hooks: list[Any] = []
@@ -175,7 +180,7 @@ class Budget:
             native.adopt(storage)
         self._native, self._pace = native, Pace()
         if is_distributed():
-            self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in _leaves()]
+            self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in leaves()]
         _forks.add(self)
 
     def _keep_gradient(self, leaf: torch.Tensor) -> None:
@@ -276,6 +281,7 @@ class Budget:
     def __call__(self, function: Function) -> Function:
         """Decorates `function`: each call runs within a budget of its own."""
         options: dict[str, Any] = {"device": self.device, **self._options, **self._means}
+        options["lossy"] = options["lossy"] + ([_quantised.NAME] if self.quantises else [])
 
         @functools.wraps(function)
         def within(*args: Any, **kwargs: Any) -> Any:
@@ -295,7 +301,12 @@ class Budget:
         return self._native.stats()
 
 
-def _leaves() -> list[torch.Tensor]:
+def names(given: str | Sequence[str]) -> list[str]:
+    """One name, or several."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def leaves() -> list[torch.Tensor]:
     """Parameters that gradients are accumulated for."""
     kinds = (torch.Tensor, torch.nn.Parameter)
     return [
@@ -466,6 +477,8 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     budget = _active
     if budget is None or budget._native is None:
         return
+    if budget.quantises:
+        _quantised.quantise_state(optimizer)
     settle = budget._native.settle
     with torch._C._DisableTorchDispatch():
         for group in optimizer.param_groups:

@@ -8,7 +8,7 @@ use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
 use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, Storing, TensorId};
-use memfit::ir::{Codec, Effect, Role};
+use memfit::ir::{Codec, Effect, Need, Role};
 use memfit::tiers::{self, Room, Shelf};
 use memfit::{Bytes, Failure, Nanos, host_settings};
 use rustc_hash::FxHashMap;
@@ -82,6 +82,7 @@ pub(super) struct Core<B: Backend> {
 struct Lists {
     operands: Vec<Operand>,
     reads: Vec<TensorId>,
+    needs: Vec<Need>,
     outputs: Vec<Output>,
     dying: Vec<Dying>,
     made: Vec<TensorId>,
@@ -124,11 +125,14 @@ fn room(options: &Options) -> Room {
 /// The settings that `options` ask for.
 fn settings(options: &Options) -> Result<Settings, Fault> {
     let started = Instant::now();
-    let encodes = options.zvc || options.strategy.starts_with("compress:");
-    let lossless: &[&str] = if encodes { &[Codec::Zvc.name()] } else { &[] };
+    let is_named = !options.lossless.is_empty() || !options.lossy.is_empty();
+    // One that encodes whatever is said has something to do so with.
+    let encodes = !is_named && options.strategy.starts_with("compress:");
+    let lossless = if encodes { &[Codec::Zvc.name()] } else { options.lossless };
     let budget = options.budget.bytes();
     let storing = if options.recompute { Storing::WhereCheaper } else { Storing::Always };
-    let settings = host_settings(budget, &room(options), lossless, &|| started.elapsed()).map_err(bad)?;
+    let settings = host_settings(budget, &room(options), [lossless, options.lossy], &|| started.elapsed())
+        .map_err(bad)?;
     let parking = settings.tiers.iter().any(Option::is_some);
     Ok(Settings { patience: options.patience.into(), storing, parking, ..settings })
 }
@@ -286,7 +290,8 @@ impl<B: Backend> Core<B> {
         let mut pending = self.engine.host.pending.take().unwrap_or_default();
         pending.note_outputs(&op);
         let shape = self.shape(&op, &pending.outputs, lists)?;
-        let Lists { operands, reads, outputs, dying, made } = lists;
+        let Lists { operands, reads, needs, outputs, dying, made } = lists;
+        ops::needs(&op, needs);
         let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
         let recipe = if repeatable { self.pen.write(&op, pending.outputs.len(), shape.made) } else { None };
         if repeatable && recipe.is_none() {
@@ -314,7 +319,7 @@ impl<B: Backend> Core<B> {
         self.engine.host.pending = Some(pending);
         made.clear();
         let effect = shape.effect;
-        let call = Call { kind, reads, outputs, time: Nanos(1), workspace, effect, ..Call::default() };
+        let call = Call { kind, reads, needs, outputs, time: Nanos(1), workspace, effect, ..Call::default() };
         self.engine.apply(&call, made)?;
         if let Some(mut pending) = self.engine.host.pending.take() {
             for ((output, &tensor), layout) in

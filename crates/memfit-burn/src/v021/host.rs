@@ -4,18 +4,19 @@ use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use burn_backend::DType;
 use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use memfit::engine::kit::{Profiles, Recipes, Slots};
-use memfit::engine::{Block, Host, HostError, Run, Source, StorageId};
-use memfit::ir::Form;
+use memfit::engine::{Block, Host, HostError, Run, Seen, Source, StorageId, Wanted};
+use memfit::ir::Dtype;
 use memfit::tiers::{Kept, Shelf, density};
 use memfit::{Bytes, Nanos};
 use smallvec::SmallVec;
 
 use super::backend::{Backend, copy};
 use super::draws::{Draws, random};
-use super::ops::{bytes, read_only};
+use super::ops::{bytes, dtype, read_only};
 use super::recipe::{Made, Recipe};
 use super::runner::Guarded;
 use super::scratch::{saw, signature};
@@ -45,6 +46,7 @@ pub struct Counters {
 #[derive(Default)]
 struct Slot {
     address: Option<NonZeroUsize>,
+    dtype: Option<DType>,
     tensors: SmallVec<[TensorId; 2]>,
 }
 
@@ -175,6 +177,7 @@ impl<B: Backend> BurnHost<B> {
     fn hold_with(&mut self, storage: StorageId, tensor: &TensorIr, handle: &B::Handle) -> B::Layout {
         let slot = self.slots.at(storage);
         slot.address = B::address(handle);
+        slot.dtype = Some(tensor.dtype);
         if !slot.tensors.contains(&tensor.id) {
             slot.tensors.push(tensor.id);
         }
@@ -353,14 +356,17 @@ impl<B: Backend> Host for BurnHost<B> {
         }
     }
 
-    fn density(&mut self, block: Block) -> Option<f32> {
-        let handle = self.runner.handle_of(self.tensor_in(block)?);
-        B::save(&handle).map(|(bytes, _)| density(bytes))
+    fn look(&mut self, block: Block) -> Seen {
+        let Some(tensor) = self.tensor_in(block) else { return Seen::default() };
+        let handle = self.runner.handle_of(tensor);
+        let density = B::save(&handle).map(|(bytes, _)| density(bytes));
+        let known = block.storage.and_then(|storage| self.slots.get(storage)?.dtype);
+        Seen { density, dtype: known.map_or(Dtype::Other, dtype) }
     }
 
-    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, wanted: Wanted) -> Result<u64, HostError> {
         let block = match from {
-            Source::Copy(copy) => return self.shelf.forward(copy, form),
+            Source::Copy(copy) => return self.shelf.forward(copy, wanted.form),
             Source::Block(block) => block,
         };
         let started = Instant::now();
@@ -368,9 +374,13 @@ impl<B: Backend> Host for BurnHost<B> {
         let id = self.tensor_in(block).ok_or_else(none)?;
         let handle = self.runner.handle_of(id);
         let (_, saved) = B::save(&handle).ok_or_else(none)?;
-        let (name, _) = self.shelf.store(Saved(handle), (id, saved), form, room)?;
+        let (name, _) = self.shelf.store(Saved(handle), (id, saved), wanted)?;
         self.now += started.elapsed();
         Ok(name)
+    }
+
+    fn taken(&mut self, copy: u64) -> Option<Bytes> {
+        self.shelf.taken(copy)
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {

@@ -4,13 +4,17 @@ use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
-use burn_ir::{BaseOperationIr, NumericOperationIr, OperationIr, TensorIr, TensorStatus};
-use memfit::ir::Effect;
+use burn_backend::DType;
+use burn_ir::{
+    BaseOperationIr, ModuleOperationIr, NumericOperationIr, OperationIr, ScalarIr, TensorIr, TensorStatus,
+};
+use memfit::ir::{Dtype, Effect, Need};
 use rustc_hash::FxHasher;
 
 use super::backend::base;
 use super::draws::random;
 use super::own;
+use super::own::method;
 
 /// Bytes of `tensor`.
 pub(crate) fn bytes(tensor: &TensorIr) -> u64 {
@@ -45,6 +49,53 @@ fn numeric(op: &OperationIr) -> Option<&NumericOperationIr> {
     match op {
         OperationIr::NumericFloat(_, numeric) | OperationIr::NumericInt(_, numeric) => Some(numeric),
         _ => None,
+    }
+}
+
+/// What `op` needs of each of its operands; nothing where that is everything. A ReLU lets through backward what was above zero, be it
+/// in an op of ours or as Burn takes it apart, into comparisons; a pool knows by position what it has taken. Backends may do so in
+/// ways of their own, but those that memfit runs were looked at.
+pub(crate) fn needs(op: &OperationIr, needs: &mut Vec<Need>) {
+    use NumericOperationIr as N;
+    needs.clear();
+    let (of, need) = match op {
+        OperationIr::NumericFloat(_, N::LowerEqualElem(op) | N::GreaterElem(op)) if is_zero(op.rhs) => {
+            (op.lhs.id, Need::Sign)
+        }
+        OperationIr::Module(ModuleOperationIr::MaxPool2dWithIndicesBackward(op)) => (op.x.id, Need::Shape),
+        OperationIr::Custom(op) if method(op) == "relu_backward" => match op.inputs.first() {
+            Some(output) => (output.id, Need::Sign),
+            None => return,
+        },
+        _ => return,
+    };
+    // What else it reads of the same tensor may be more.
+    let is_alone = op.inputs().filter(|input| input.id == of).count() == 1;
+    let need = |input: &TensorIr| if input.id == of && is_alone { need } else { Need::Value };
+    needs.extend(op.inputs().map(need));
+}
+
+fn is_zero(scalar: ScalarIr) -> bool {
+    match scalar {
+        ScalarIr::Float(value) => value == 0.0,
+        ScalarIr::Int(value) => value == 0,
+        ScalarIr::UInt(value) => value == 0,
+        ScalarIr::Bool(_) => false,
+    }
+}
+
+/// What the elements of a tensor are.
+pub(crate) fn dtype(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F64 => Dtype::F64,
+        DType::F32 | DType::Flex32 => Dtype::F32,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::Bf16,
+        DType::I64 | DType::U64 => Dtype::I64,
+        DType::I32 | DType::U32 => Dtype::I32,
+        DType::I16 | DType::U16 => Dtype::I16,
+        DType::I8 | DType::U8 => Dtype::I8,
+        DType::Bool(_) | DType::QFloat(_) => Dtype::Other,
     }
 }
 

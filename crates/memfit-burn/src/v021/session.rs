@@ -2,7 +2,7 @@
 
 use memfit::engine::{Fault, Planner, Recorded, Stats, StepPlan, Tried};
 use memfit::profile::{self, Saved};
-use memfit::{Failure, Nanos};
+use memfit::{Bytes, Failure, Nanos};
 
 use super::backend::{Backend, Device};
 use super::channel::{caught, client};
@@ -108,13 +108,15 @@ pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
     client::<D::Backend>(device).with(|core| core.steps.take_recorded())
 }
 
-/// The next step is expected to be that of `saved`, which an earlier run has left. The judge reads the plan first.
+/// The next step is expected to be that of `saved`, which an earlier run has left. The judge reads the plan first: it may use the lossy
+/// codecs that [`Options::lossy`] names, and no others.
 ///
 /// # Errors
 ///
 /// As [`profile::load`]: files that are damaged or wrong are refused.
 pub fn load_plan<D: Device>(device: &D, saved: &Saved) -> Result<(), Failure> {
-    let plan = profile::load(&saved.profile, &saved.plan, None)?;
+    let lossy = client::<D::Backend>(device).with(|core| core.engine.settings().limits(Bytes::ZERO).lossy);
+    let plan = profile::load(&saved.profile, &saved.plan, None, &lossy)?;
     client::<D::Backend>(device).with(|core| core.steps.load(plan));
     Ok(())
 }

@@ -2,11 +2,13 @@
 
 mod blocks;
 mod data;
+mod exact;
 mod resnet;
 mod runs;
 mod shufflenet;
 mod text;
 mod unet;
+mod vgg;
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +19,14 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion as _, Tensor};
 
 pub use data::{Batch, Noise};
+pub use exact::Apart;
+use exact::Sample;
 use resnet::ResNet;
-pub use runs::{Where, balanced, balanced_peak, clear, plain, take_lost, within};
+pub use runs::{Where, balanced, balanced_peak, clear, gradients, lossy, plain, saved, take_lost, within};
 use shufflenet::ShuffleNet;
 use text::{Gpt, Recurrent};
 use unet::UNet;
+use vgg::Vgg;
 
 const CLASSES: usize = 10;
 const IMAGE: usize = 32;
@@ -43,6 +48,8 @@ pub enum Model {
     ResNet50,
     /// ShuffleNet v2.
     ShuffleNet,
+    /// VGG-16 without normalisation.
+    Vgg16,
     /// A U-Net.
     UNet,
     /// A GPT with dropout.
@@ -55,10 +62,11 @@ pub enum Model {
 
 impl Model {
     /// All, with their names and default batches.
-    pub const ALL: [(Model, &str, usize); 7] = [
+    pub const ALL: [(Model, &str, usize); 8] = [
         (Model::ResNet18, "resnet18", 16),
         (Model::ResNet50, "resnet50", 16),
         (Model::ShuffleNet, "shufflenet", 16),
+        (Model::Vgg16, "vgg16", 16),
         (Model::UNet, "unet", 8),
         (Model::Gpt, "gpt", 8),
         (Model::Lstm, "lstm", 16),
@@ -167,6 +175,11 @@ impl Training {
 
     /// Trains on `device`; `seen` is told after each step.
     pub fn run<B: AutodiffBackend>(&self, device: &B::Device, seen: &mut dyn FnMut(Seen)) -> Trained {
+        self.with(device, Train::<B> { training: *self, device, seen, sampled: None })
+    }
+
+    /// Has `work` done on the network, with its optimizer and rate of learning, on `device`.
+    fn with<B: AutodiffBackend, W: Work<B>>(&self, device: &B::Device, work: W) -> W::Out {
         B::seed(device, self.seed);
         let slow = || {
             SgdConfig::new().with_momentum(Some(MomentumConfig {
@@ -176,71 +189,84 @@ impl Training {
             }))
         };
         match self.model {
-            Model::ResNet18 => self.fit(
-                ResNet::<B>::new([2, 2, 2, 2], false, CLASSES, device),
-                slow().init(),
-                0.02,
-                seen,
-                device,
-            ),
-            Model::ResNet50 => self.fit(
-                ResNet::<B>::new([3, 4, 6, 3], true, CLASSES, device),
-                slow().init(),
-                0.005,
-                seen,
-                device,
-            ),
-            Model::ShuffleNet => self.fit(
-                ShuffleNet::<B>::new(&[&[3]], CLASSES, self.seed, device),
-                slow().init(),
-                0.02,
-                seen,
-                device,
-            ),
+            Model::ResNet18 => {
+                work.on(ResNet::<B>::new([2, 2, 2, 2], false, CLASSES, device), slow().init(), 0.02)
+            }
+            Model::ResNet50 => {
+                work.on(ResNet::<B>::new([3, 4, 6, 3], true, CLASSES, device), slow().init(), 0.005)
+            }
+            Model::ShuffleNet => {
+                work.on(ShuffleNet::<B>::new(&[&[3]], CLASSES, self.seed, device), slow().init(), 0.02)
+            }
             Model::Spos => {
                 let choices: [&[usize]; 4] = [&[3], &[5], &[7], &[3, 3, 3]];
-                self.fit(
-                    ShuffleNet::<B>::new(&choices, CLASSES, self.seed, device),
-                    slow().init(),
-                    0.02,
-                    seen,
-                    device,
-                )
+                work.on(ShuffleNet::<B>::new(&choices, CLASSES, self.seed, device), slow().init(), 0.02)
             }
-            Model::UNet => self.fit(UNet::<B>::new(device), slow().init(), 0.05, seen, device),
-            Model::Gpt => {
-                self.fit(Gpt::<B>::new(WORDS, LENGTH, device), AdamConfig::new().init(), 3e-3, seen, device)
-            }
-            Model::Lstm => {
-                self.fit(Recurrent::<B>::new(WORDS, device), AdamConfig::new().init(), 1e-2, seen, device)
-            }
+            Model::Vgg16 => work.on(Vgg::<B>::new(CLASSES, device), slow().init(), 0.02),
+            Model::UNet => work.on(UNet::<B>::new(device), slow().init(), 0.05),
+            Model::Gpt => work.on(Gpt::<B>::new(WORDS, LENGTH, device), AdamConfig::new().init(), 3e-3),
+            Model::Lstm => work.on(Recurrent::<B>::new(WORDS, device), AdamConfig::new().init(), 1e-2),
         }
     }
+}
 
-    fn fit<B: AutodiffBackend, N: Net<B> + AutodiffModule<B>>(
-        &self,
+/// What is done on a network, whichever it is.
+trait Work<B: AutodiffBackend> {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn on<N: Net<B> + AutodiffModule<B>>(
+        self,
+        net: N,
+        optimizer: impl Optimizer<N, B>,
+        rate: f64,
+    ) -> Self::Out;
+}
+
+/// Trains it.
+struct Train<'a, B: AutodiffBackend> {
+    training: Training,
+    device: &'a B::Device,
+    seen: &'a mut dyn FnMut(Seen),
+    /// Is given parameters and gradients of each step; then the numbers of a step are drawn from a seed of its own.
+    sampled: Option<&'a mut dyn FnMut(Sample)>,
+}
+
+impl<B: AutodiffBackend> Work<B> for Train<'_, B> {
+    type Out = Trained;
+
+    fn on<N: Net<B> + AutodiffModule<B>>(
+        mut self,
         mut net: N,
         mut optimizer: impl Optimizer<N, B>,
         rate: f64,
-        seen: &mut dyn FnMut(Seen),
-        device: &B::Device,
     ) -> Trained {
+        let (training, device) = (self.training, self.device);
         let mut trained = Trained::default();
-        for step in 0..self.steps {
+        for step in 0..training.steps {
             let started = Instant::now();
             // The same batch in every step: so few steps can't learn more than that by heart.
-            let mut noise = Noise::new(self.seed);
-            let Some(loss) = net.loss(self.data(&mut noise, device), step) else { break };
+            let mut noise = Noise::new(training.seed);
+            let parameters = self.sampled.is_some().then(|| {
+                // Those that are made when they are first read draw numbers, too.
+                let parameters = exact::parameters(&net);
+                B::seed(device, exact::seed(&training, step));
+                parameters
+            });
+            let Some(loss) = net.loss(training.data(&mut noise, device), step) else { break };
             let value: f32 = loss.clone().into_scalar().elem();
             let gradients = GradientsParams::from_grads(loss.backward(), &net);
-            if self.gradients {
+            if let (Some(parameters), Some(sampled)) = (parameters, &mut self.sampled) {
+                sampled(Sample { step, parameters, gradients: exact::gradients(&net, &gradients) });
+            }
+            if training.gradients {
                 let mut digest = Gradients(0xCBF2_9CE4_8422_2325, &gradients);
                 net.visit(&mut digest);
                 trained.gradients.push(digest.0);
             }
             net = optimizer.step(rate, net, gradients);
             trained.losses.push(value.to_bits());
-            seen(Seen { step, loss: value, time: started.elapsed() });
+            (self.seen)(Seen { step, loss: value, time: started.elapsed() });
         }
         let mut digest = Parameters(0xCBF2_9CE4_8422_2325);
         net.visit(&mut digest);

@@ -1,14 +1,18 @@
 //! A training on a backend as it is, with Burn's own checkpointing, and within a budget.
 
+use std::collections::VecDeque;
+
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use memfit::Bytes;
 use memfit::engine::Recorded;
+use memfit::profile::Saved;
+use memfit::{Bytes, Failure};
 
-use super::{Seen, Trained, Training};
+use super::exact::{Apart, Sample};
+use super::{Seen, Train, Trained, Training};
 use crate::{
-    Budget, Device, Fault, FlexDevice, Memfit, Mode, Options, Report, attempt, enable, enable_with, report,
-    step, take_recorded,
+    Budget, Device, Fault, FlexDevice, Memfit, Mode, Options, Report, attempt, enable, enable_with,
+    load_plan, report, save_plan, step, take_recorded,
 };
 
 /// What trains.
@@ -107,6 +111,99 @@ pub fn balanced_peak(training: &Training, device: Where, options: Options) -> Re
     }
 }
 
+/// How far the gradients of the last steps of a training as `options` say are from exact ones: of `count` steps, or all. It's a training
+/// of its own, which follows the plan in `saved` where it can, and for which the parameters and gradients of these steps are kept; the
+/// exact ones are those of the backend alone.
+///
+/// # Errors
+///
+/// As [`within`], and [`Fault::BadCall`] for a plan that the judge refuses.
+pub fn gradients(
+    training: &Training,
+    device: Where,
+    options: Options,
+    (saved, count): (Option<&Saved>, usize),
+) -> Result<Vec<Apart>, Fault> {
+    fn on<D: Device>(
+        training: &Training,
+        device: &D,
+        options: Options,
+        (saved, count): (Option<&Saved>, usize),
+    ) -> Result<Vec<Apart>, Fault> {
+        let mut last = VecDeque::new();
+        let mut keep = |sample| {
+            last.push_back(sample);
+            if last.len() > count {
+                last.pop_front();
+            }
+        };
+        enable_with(device, options)?;
+        if let Some(saved) = saved {
+            load_plan(device, saved).map_err(|failure| Fault::BadCall(failure.to_string()))?;
+        }
+        trained(device, options, |seen| {
+            let sampled: &mut dyn FnMut(Sample) = &mut keep;
+            training.with::<Autodiff<Memfit<D::Backend>>, _>(
+                device,
+                Train::<Autodiff<Memfit<D::Backend>>> {
+                    training: *training,
+                    device,
+                    seen,
+                    sampled: Some(sampled),
+                },
+            )
+        })?;
+        Ok(last.iter().filter_map(|sample| sample.apart::<Autodiff<D::Backend>>(training, device)).collect())
+    }
+    match device {
+        Where::Cpu => on(training, &FlexDevice, options, (saved, count)),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => on(training, &crate::CudaDevice::default(), options, (saved, count)),
+    }
+}
+
+/// Names of the codecs that lose something by which the last plan holds tensors.
+#[must_use]
+pub fn lossy(device: Where) -> Vec<&'static str> {
+    let plan = match device {
+        Where::Cpu => crate::last_plan(&FlexDevice),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => crate::last_plan(&crate::CudaDevice::default()),
+    };
+    let codecs = plan.map(|plan| plan.program().lossy()).unwrap_or_default();
+    codecs.into_iter().map(memfit::ir::Codec::name).collect()
+}
+
+/// The last plan and the step that it is for, as files; none if there is no plan.
+///
+/// # Errors
+///
+/// As [`save_plan`].
+pub fn saved(device: Where) -> Result<Option<Saved>, Failure> {
+    match device {
+        Where::Cpu => save_plan(&FlexDevice),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => save_plan(&crate::CudaDevice::default()),
+    }
+}
+
+/// What `train` gives, within the budget that is enabled; it's handed what is to be told of each step.
+fn trained<D: Device, T>(
+    device: &D,
+    options: Options,
+    train: impl FnOnce(&mut dyn FnMut(Seen)) -> T,
+) -> Result<T, Fault> {
+    let ends = options.record || options.mode == Mode::Planned;
+    let mut fault = None;
+    let mut seen = |_: Seen| {
+        if ends && let Err(error) = step(device) {
+            fault.get_or_insert(error);
+        }
+    };
+    let trained = attempt(device, || train(&mut seen))?;
+    fault.map_or(Ok(trained), Err)
+}
+
 fn within_on<D: Device>(
     training: &Training,
     device: &D,
@@ -114,17 +211,11 @@ fn within_on<D: Device>(
     seen: &mut dyn FnMut(Seen),
 ) -> Result<(Trained, Report, Option<Recorded>), Fault> {
     enable_with(device, options)?;
-    let ends = options.record || options.mode == Mode::Planned;
-    let mut fault = None;
-    let mut seen = |at: Seen| {
-        if ends && let Err(error) = step(device) {
-            fault.get_or_insert(error);
-        }
-        seen(at);
-    };
-    let trained = attempt(device, || training.run::<Autodiff<Memfit<D::Backend>>>(device, &mut seen))?;
-    match fault {
-        Some(fault) => Err(fault),
-        None => Ok((trained, report(device), take_recorded(device))),
-    }
+    let trained = trained(device, options, |end| {
+        training.run::<Autodiff<Memfit<D::Backend>>>(device, &mut |at| {
+            end(at);
+            seen(at);
+        })
+    })?;
+    Ok((trained, report(device), take_recorded(device)))
 }

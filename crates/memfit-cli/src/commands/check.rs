@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueHint};
+use memfit::ir::Codec;
 use memfit::{Bytes, Failure, check, check_text, objects};
 
-use crate::args::dim;
+use crate::args::{dim, lossy};
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
@@ -24,6 +25,10 @@ pub(super) struct CheckArgs {
     /// Hold the plan to this many bytes instead of the budget it names
     #[arg(long, short, value_name = "SIZE")]
     pub(super) budget: Option<Bytes>,
+    /// Lossy codecs that the plan may use; without it, none, whatever the plan says that it was allowed. A `.mfp` document brings its
+    /// own limits along
+    #[arg(long, value_name = "CODEC,…", value_delimiter = ',', value_parser = lossy)]
+    pub(super) lossy: Vec<Codec>,
 }
 
 pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
@@ -33,7 +38,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
             let graph = files::graph(graph, &args.dim)?;
             output.with_tools(|tools| {
                 (tools.progress)("verify");
-                check(&bytes, &graph, args.budget)
+                check(&bytes, &graph, args.budget, &args.lossy)
             })
         }
         None if bytes.trim_ascii_start().starts_with(b"{") || memfit::formats::is_packed(&bytes) => {

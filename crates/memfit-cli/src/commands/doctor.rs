@@ -60,12 +60,12 @@ fn judge() -> Result<Judge, Error> {
     let goal = Goal::new(input::device("CPU")?, Budget::OfPeak(1.0));
     let planned = plan(&graph, &goal, &Tools::none())?;
     let file = planned.file(&graph, &goal);
-    let accepts = check(&memfit::formats::plan_json::write(&file), &graph, None).is_ok();
+    let accepts = check(&memfit::formats::plan_json::write(&file), &graph, None, &[]).is_ok();
     let mut broken = file;
     for place in &mut broken.plan.layout.places {
         place.offset = Bytes::ZERO;
     }
-    let refuses = check(&memfit::formats::plan_json::write(&broken), &graph, None).is_err();
+    let refuses = check(&memfit::formats::plan_json::write(&broken), &graph, None, &[]).is_err();
     Ok(Judge { accepts, refuses })
 }
 

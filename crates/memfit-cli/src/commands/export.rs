@@ -49,7 +49,11 @@ pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.plan)?;
     let graph = args.graph.as_ref().map(|path| files::graph(path, &args.dim)).transpose()?;
     let file = match &graph {
-        Some(graph) => check(&bytes, graph, None).map(|(file, _)| file),
+        // What it loses is of no account here.
+        Some(graph) => plan_json::read(&bytes)
+            .map_err(Failure::from)
+            .and_then(|file| check(&bytes, graph, None, &file.header.lossy))
+            .map(|(file, _)| file),
         None => plan_json::read(&bytes).map_err(Failure::from).and_then(|file| {
             output.note(
                 "note: the plan is not verified: name its graph after it, then the judge reads it first\n",

@@ -1,6 +1,6 @@
 //! A host whose storages hold numbers: what is computed wrongly comes out wrong.
 
-use memfit_engine::{Block, Call, Engine, Host, HostError, Output, Run, Source, StorageId, TensorId};
+use memfit_engine::{Block, Call, Engine, Host, HostError, Output, Run, Source, StorageId, TensorId, Wanted};
 use memfit_ir::{Bytes, Effect, Form, Nanos, Role};
 
 /// A host that computes: every storage holds a number, every op a hash of what it reads.
@@ -87,7 +87,7 @@ impl Host for Numbers {
         self.shared
     }
 
-    fn store(&mut self, from: Source, form: Form, _room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, Wanted { form, .. }: Wanted) -> Result<u64, HostError> {
         self.copied += 1;
         if self.loses.is_some_and(|every| self.copied.is_multiple_of(every)) {
             return Err(HostError("the disk is full".to_owned()));

@@ -1,7 +1,7 @@
 //! Makes graphs, and refuses wrong ones by name.
 
 use super::{Graph, OpRow, Reuse, Role, ValueRow};
-use crate::{Algorithm, Bytes, Csr, Dtype, Effect, MAX_COUNT, Nanos, OpId, Phase, Pin, ValueId};
+use crate::{Algorithm, Bytes, Csr, Dtype, Effect, MAX_COUNT, Nanos, Need, OpId, Phase, Pin, ValueId};
 
 /// What is needed to add an op to a [`GraphBuilder`].
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,7 @@ pub struct OpSpec {
     pub workspace: Bytes,
     pub effect: Effect,
     pub reads: Vec<ValueId>,
+    pub needs: Vec<Need>,
     pub writes: Vec<ValueId>,
     pub reuses: Vec<Reuse>,
     pub algorithms: Vec<Algorithm>,
@@ -104,7 +105,8 @@ impl GraphBuilder {
     /// # Errors
     ///
     /// If an operand names no value, is read before it's defined or after its bytes were taken by an in-place
-    /// op, or is defined twice; if an in-place pair doesn't pair an input with an output of the same size; if
+    /// op, or is defined twice; if it has needs, but not one for each operand, or of less than the value where it overwrites that;
+    /// if an in-place pair doesn't pair an input with an output of the same size; if
     /// a cost is not a finite, non-negative number; if there are too many ops.
     pub fn op(&mut self, mut spec: OpSpec) -> Result<OpId, GraphError> {
         spec.reuses.sort_by_key(|pair| !pair.must); // Demanded pairs first: files list the two apart.
@@ -141,6 +143,7 @@ impl GraphBuilder {
                 return fail(format!("defines {}, which has been read already", self.describe(value)));
             }
         }
+        check_needs(&mut spec)?;
         self.check_reuses(&spec, &reads, &writes)?;
         let scratch = spec.algorithms.iter().map(|a| a.workspace).max().unwrap_or_default();
         self.grow(spec.workspace.max(scratch), "workspace of op", &spec.name)?;
@@ -167,6 +170,7 @@ impl GraphBuilder {
             workspace: spec.workspace,
         });
         self.graph.reads.push(spec.reads);
+        self.graph.needs.push(spec.needs);
         self.graph.writes.push(spec.writes);
         self.graph.reuses.push(spec.reuses);
         self.graph.algorithms.push(spec.algorithms);
@@ -277,6 +281,24 @@ impl GraphBuilder {
             None => Ok(()),
         }
     }
+}
+
+/// Checks the needs of `spec`; those that say nothing go.
+fn check_needs(spec: &mut OpSpec) -> Result<(), GraphError> {
+    let (needs, reads) = (spec.needs.len(), spec.reads.len());
+    if needs != 0 && needs != reads {
+        return Err(GraphError(format!("op `{}`: {needs} needs for {reads} operands", spec.name)));
+    }
+    let takes = |value: ValueId| spec.reuses.iter().any(|pair| pair.must && pair.input == value);
+    let less = |(need, value): (&Need, &ValueId)| *need != Need::Value && takes(*value);
+    if let Some(at) = spec.needs.iter().zip(&spec.reads).position(less) {
+        let (need, value) = (spec.needs[at].name(), spec.reads[at]);
+        return Err(GraphError(format!("op `{}`: overwrites {value} but needs its {need} only", spec.name)));
+    }
+    if spec.needs.iter().all(|need| *need == Need::Value) {
+        spec.needs.clear();
+    }
+    Ok(())
 }
 
 fn sorted(values: impl Iterator<Item = ValueId>) -> Vec<ValueId> {

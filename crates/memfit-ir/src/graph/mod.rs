@@ -67,6 +67,18 @@ impl Role {
     }
 }
 
+/// What an op reads of an operand. Each asks for less than the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Need {
+    /// Nothing but its shape: whatever is in its bytes, the op does the same.
+    Shape,
+    /// Of each element no more than whether it is above zero; NaN is not. So the backward pass of a ReLU reads its output.
+    Sign,
+    /// Everything.
+    #[default]
+    Value,
+}
+
 macro_rules! named {
     ($type:ident: $($variant:ident = $name:literal),+) => {
         impl $type {
@@ -89,6 +101,7 @@ macro_rules! named {
 }
 named!(Phase: Forward = "forward", Backward = "backward", Update = "update");
 named!(Effect: Pure = "pure", Seeded = "seeded", Once = "once", Collective = "collective");
+named!(Need: Shape = "shape", Sign = "sign", Value = "value");
 named!(Role: Input = "input", Parameter = "parameter", State = "state", Constant = "constant",
        Activation = "activation", Gradient = "gradient", Output = "output");
 
@@ -162,12 +175,29 @@ pub struct Op<'g> {
     pub effect: Effect,
     /// Values read; one may stand there twice.
     pub reads: &'g [ValueId],
+    /// What it reads of each of them; empty if that is everything.
+    pub needs: &'g [Need],
     /// Values defined.
     pub writes: &'g [ValueId],
     /// In-place pairs.
     pub reuses: &'g [Reuse],
     /// Alternatives to the default cost and workspace.
     pub algorithms: &'g [Algorithm],
+}
+
+impl Op<'_> {
+    /// What it reads of operand `at`.
+    #[must_use]
+    pub fn need(&self, at: usize) -> Need {
+        self.needs.get(at).copied().unwrap_or_default()
+    }
+
+    /// The most that it reads of `value` by any of its operands.
+    #[must_use]
+    pub fn need_of(&self, value: ValueId) -> Need {
+        let all = self.reads.iter().enumerate().filter(|&(_, &read)| read == value);
+        all.map(|(at, _)| self.need(at)).max().unwrap_or(Need::Shape)
+    }
 }
 
 /// Everything about one value, borrowed from its graph.
@@ -276,6 +306,7 @@ pub struct Graph {
     kinds: Interned,
     modules: Interned,
     reads: Csr<ValueId>,
+    needs: Csr<Need>,
     writes: Csr<ValueId>,
     reuses: Csr<Reuse>,
     /// By output.
@@ -342,6 +373,13 @@ impl Graph {
         self.values[value.index()].result
     }
 
+    /// The most that is ever read of `value`: all of a result.
+    #[must_use]
+    pub fn need_of(&self, value: ValueId) -> Need {
+        let readers = self.value(value).readers.iter().map(|&op| self.op(op).need_of(value)).max();
+        if self.is_result(value) { Need::Value } else { readers.unwrap_or(Need::Shape) }
+    }
+
     /// By value: whether it is a version of a storage that is a source and ends in a result, so that its bytes are there
     /// before the first step and after the last. Time O(values + pairs).
     #[must_use]
@@ -376,6 +414,7 @@ impl Graph {
             workspace: row.workspace,
             effect: row.effect,
             reads: self.reads.row(id.index()),
+            needs: self.needs.row(id.index()),
             writes: self.writes.row(id.index()),
             reuses: self.reuses.row(id.index()),
             algorithms: self.algorithms.row(id.index()),
@@ -448,6 +487,10 @@ impl Graph {
             );
         }
         hash.list(self.results.iter().map(|v| u64::from(v.0)));
+        // What says nothing of needs has the hash that it had before there were any.
+        for id in self.op_ids().filter(|id| !self.op(*id).needs.is_empty()) {
+            hash.number(u64::from(id.0)).list(self.op(id).needs.iter().map(|need| *need as u64));
+        }
         hash.finish()
     }
 }

@@ -1,7 +1,7 @@
 //! A position in one line of text.
 
 use super::ParseError;
-use crate::Bytes;
+use crate::{Bytes, Codec};
 
 /// Reads one line from left to right.
 pub(super) struct Cursor<'a> {
@@ -66,6 +66,16 @@ impl<'a> Cursor<'a> {
         let word = self.word();
         self.at = start;
         word
+    }
+
+    /// Takes the name of a codec, which may have a `+` in it, if one comes next.
+    pub(super) fn eat_codec(&mut self) -> Option<Codec> {
+        self.space();
+        let rest = self.rest();
+        let end = rest.find(|c: char| !is_word(c) && c != '+').unwrap_or(rest.len());
+        let codec = Codec::by_name(&rest[..end])?;
+        self.at += end;
+        Some(codec)
     }
 
     /// Takes `word` if it comes next.

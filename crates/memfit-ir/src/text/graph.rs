@@ -3,8 +3,8 @@
 use super::ParseError;
 use super::cursor::{Cursor, Parsed};
 use crate::{
-    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, OpSpec, Phase, Pin, Price, Reuse, Role, ValueId,
-    ValueSpec,
+    Algorithm, Dtype, Effect, Graph, GraphBuilder, Nanos, Need, OpSpec, Phase, Pin, Price, Reuse, Role,
+    ValueId, ValueSpec,
 };
 
 /// A graph that is being read.
@@ -140,10 +140,22 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
         spec.effect = effect;
         return Ok(());
     }
-    const KEYS: [&str; 8] = ["module", "flops", "moved", "dtype", "time", "workspace", "algorithm", "must"];
+    const KEYS: [&str; 11] = [
+        "module",
+        "flops",
+        "moved",
+        "dtype",
+        "time",
+        "workspace",
+        "algorithm",
+        "sign",
+        "shape",
+        "must",
+        "may",
+    ];
     let key = cursor.peek_word();
-    if !KEYS.contains(&key) && key != "may" {
-        return cursor.expected("an effect, `module=`, `flops=`, `moved=`, `dtype=`, `time=`, `workspace=`, `algorithm=`, `must=` or `may=`");
+    if !KEYS.contains(&key) {
+        return cursor.expected("an effect, `module=`, `flops=`, `moved=`, `dtype=`, `time=`, `workspace=`, `algorithm=`, `sign=`, `shape=`, `must=` or `may=`");
     }
     cursor.word();
     cursor.expect("=")?;
@@ -169,6 +181,14 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
                 return cursor.fail("more than 65535 algorithms");
             }
             spec.algorithms.push(Algorithm { workspace, price });
+        }
+        "sign" | "shape" => {
+            let at: usize = cursor.number("the position of an operand")?;
+            spec.needs.resize(spec.reads.len(), Need::Value);
+            match spec.needs.get_mut(at) {
+                Some(need) => *need = Need::by_name(key).unwrap_or_default(),
+                None => return cursor.fail(format!("there is no operand {at}: the first one is 0")),
+            }
         }
         _ => {
             let input = value_id(cursor)?;

@@ -4,7 +4,7 @@ use super::cursor::{Cursor, Parsed};
 use super::graph::GraphReader;
 use super::plan::PlanReader;
 use super::{Document, MAX_SOURCE, ParseError};
-use crate::{Bank, Bytes, Codec, Limits};
+use crate::{Bank, Bytes, Limits};
 
 enum Section {
     None,
@@ -115,7 +115,10 @@ fn limit(limits: &mut Limits, cursor: &mut Cursor<'_>) -> Parsed<()> {
         "lossy" => {
             cursor.word();
             while !cursor.is_done() {
-                limits.lossy.push(cursor.read("a codec", Codec::by_name)?);
+                match cursor.eat_codec() {
+                    Some(codec) => limits.lossy.push(codec),
+                    None => return cursor.expected("a codec"),
+                }
             }
         }
         "replays-random" => {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::ParseError;
 use super::cursor::{Cursor, Parsed, number_after};
 use crate::{
-    Buffer, BufferId, Codec, Content, CopyId, Digest, Graph, HostCopy, Layout, OpId, Place, Plan, Program,
-    Step, StepId, Tier, ValueId,
+    Buffer, BufferId, Content, CopyId, Digest, Graph, HostCopy, Layout, OpId, Place, Plan, Program, Step,
+    StepId, Tier, ValueId,
 };
 
 /// A plan that is being read.
@@ -220,10 +220,7 @@ fn content(cursor: &mut Cursor<'_>) -> Parsed<Content> {
     if cursor.eat_word("work") {
         return Ok(Content::Workspace);
     }
-    let codec = Codec::by_name(cursor.peek_word());
-    if codec.is_some() {
-        cursor.word();
-    }
+    let codec = cursor.eat_codec();
     let value = ValueId(cursor.id("v", "`work`, a codec, or a value such as `v0`")?);
     Ok(codec.map_or(Content::Value(value), |codec| Content::Encoded(value, codec)))
 }

@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 
 use super::cursor::is_word;
 use crate::{
-    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, OpId, Place, Plan, Price, Program, Step,
-    Tier, ValueId,
+    BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, Limits, Need, OpId, Place, Plan, Price, Program,
+    Step, Tier, ValueId,
 };
 
 /// The text of what is given. [`super::parse()`] reads it back to the same.
@@ -200,6 +200,9 @@ fn print_op(out: &mut String, graph: &Graph, id: OpId) -> fmt::Result {
             Price::Time(time) => write!(out, "{}", time.0)?,
             Price::Work { flops, moved } => write!(out, "{flops}/{}", moved.0)?,
         }
+    }
+    for (at, need) in op.needs.iter().enumerate().filter(|(_, need)| **need != Need::Value) {
+        write!(out, " {}={at}", need.name())?;
     }
     for pair in op.reuses {
         write!(out, " {}={}>{}", if pair.must { "must" } else { "may" }, pair.input, pair.output)?;

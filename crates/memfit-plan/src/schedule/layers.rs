@@ -41,7 +41,30 @@ pub(super) fn layer(kind: &str) -> Layer {
     }
 }
 
+/// Whether an op of this kind makes nothing below zero, and whether a pool that takes the most, which makes nothing below zero of that.
+fn rectifies(kind: &str) -> (bool, bool) {
+    let kind = kind.to_ascii_lowercase();
+    let has = |names: &[&str]| names.iter().any(|name| kind.contains(name));
+    if has(&["backward"]) {
+        return (false, false);
+    }
+    (has(&["relu"]) && !has(&["leaky", "prelu", "rrelu"]), has(&["max_pool", "maxpool"]))
+}
+
 impl Task<'_> {
+    /// Whether a ReLU makes `value`, or a pool of what a ReLU makes.
+    pub(super) fn is_rectified(&self, mut value: ValueId) -> bool {
+        while let Some(node) = self.producer[value.index()] {
+            let op = self.graph.op(self.order[node.index()]);
+            match (rectifies(op.kind), op.reads.first()) {
+                ((true, _), _) => return true,
+                ((false, true), Some(&pooled)) => value = pooled,
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Which layer `node` is.
     pub(super) fn layer(&self, node: NodeId) -> Layer {
         layer(self.graph.op(self.order[node.index()]).kind)

@@ -9,7 +9,7 @@ use memfit_ir::{Bytes, Codec, Device, Form, Nanos, Tier};
 use super::editor::Away;
 use super::moves::Choices;
 use super::search::{Effort, MILD, Search, WARM, usual_changes};
-use super::transfers::{Leave, timed};
+use super::transfers::{Codecs, Leave, timed};
 use super::{Algorithms, Front, Moved, RunList, Task};
 use crate::Context;
 use crate::problem::signed;
@@ -23,10 +23,15 @@ pub(super) fn tiers(device: &Device) -> Vec<Form> {
     tiers.map(Form::Tier).collect()
 }
 
+/// Codecs by which values wait of which somebody asks for more than signs: without their zeros, or as it is allowed.
+pub(super) fn encoding(context: &Context<'_>) -> Codecs {
+    Codecs::of(&[Codec::Zvc]).and(Codecs::allowed(context))
+}
+
 /// The same, or encoded in device memory.
-pub(super) fn forms(device: &Device) -> Vec<Form> {
-    let mut forms = tiers(device);
-    forms.push(Form::Encoded(Codec::Zvc));
+pub(super) fn forms(context: &Context<'_>) -> Vec<Form> {
+    let mut forms = tiers(context.device);
+    forms.extend(encoding(context).each().map(Form::Encoded));
     forms
 }
 

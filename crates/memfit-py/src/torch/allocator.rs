@@ -102,6 +102,14 @@ impl Drop for Limit {
     }
 }
 
+/// For the encoded copies of a shelf, which are as much memory of tensors as what PyTorch's allocator gives out.
+pub(super) fn copied(address: usize, bytes: Option<usize>) {
+    match bytes {
+        Some(bytes) => given(address, bytes as u64),
+        None => taken_back(address),
+    }
+}
+
 /// Whether this thread may have `bytes` more; if not, that is noted.
 fn is_allowed(bytes: u64) -> bool {
     let within = |here: &Arc<Count>| {

@@ -63,6 +63,8 @@ pub(super) struct Inner {
     pub(super) watched: Option<Watched>,
     /// Whether all that can go goes after every op: a way to test.
     pub(super) evict_all: bool,
+    /// Whether plans may encode what is made.
+    pub(super) encodes: bool,
     /// Whether an op is refused whose gradient would have other last bits.
     pub(super) exact: bool,
 }
@@ -73,7 +75,9 @@ impl Inner {
         settings: Settings,
         (room, pinned): (Room, Option<Pinned>),
     ) -> PyResult<Inner> {
+        let encodes = !settings.codecs.is_empty();
         let shelf = Shelf::new(room).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let shelf = shelf.watched_by(super::allocator::copied);
         let engine = Engine::new(Torch::new(glue, shelf, pinned), settings);
         Ok(Inner {
             engine: engine.map_err(|fault| PyValueError::new_err(fault.to_string()))?,
@@ -91,6 +95,7 @@ impl Inner {
             steps: steps().map_err(|failure| PyValueError::new_err(failure.to_string()))?,
             watched: None,
             evict_all: false,
+            encodes,
             exact: true,
         })
     }

@@ -397,9 +397,9 @@ impl Eager {
         self.enter(py)?.inner()?.abandon_step(py)
     }
 
-    /// Bytes of arena that the last plan takes once it is placed; none if there is no plan.
-    fn arena_bytes(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        Ok(self.enter(py)?.inner()?.steps.arena().map(|arena| arena.0))
+    /// Bytes of arena that the last plan takes once it is placed, and the lossy codecs that it uses; none if there is no plan.
+    fn planned(&self, py: Python<'_>) -> PyResult<Option<(u64, Vec<&'static str>)>> {
+        Ok(self.enter(py)?.inner()?.planned())
     }
 
     /// Profile and plan of the last step that was planned, as files.

@@ -1,5 +1,6 @@
 //! The half of the host that is written in Python, by its functions.
 
+use memfit::ir::Dtype;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -173,6 +174,23 @@ impl Glue {
         }
         Ok(())
     }
+}
+
+/// What the elements of `tensor` are.
+pub(super) fn dtype(tensor: &Bound<'_, PyAny>) -> PyResult<Dtype> {
+    let name = tensor.getattr(intern!(tensor.py(), "dtype"))?.str()?;
+    Ok(match name.to_str()? {
+        "torch.float64" => Dtype::F64,
+        "torch.float32" => Dtype::F32,
+        "torch.float16" => Dtype::F16,
+        "torch.bfloat16" => Dtype::Bf16,
+        "torch.int64" => Dtype::I64,
+        "torch.int32" => Dtype::I32,
+        "torch.int16" => Dtype::I16,
+        "torch.int8" | "torch.uint8" => Dtype::I8,
+        "torch.bool" => Dtype::Bool,
+        _ => Dtype::Other,
+    })
 }
 
 /// Bytes of a storage.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memfit::engine::kit::{self, OpProfile, Recipes, Slots};
-use memfit::engine::{Block, Host, HostError, Output, Run, Source, StorageId};
-use memfit::ir::{Bytes, Form, Nanos, Tier};
+use memfit::engine::{Block, Host, HostError, Output, Run, Seen, Source, StorageId, Wanted};
+use memfit::ir::{Bytes, Dtype, Nanos};
 use memfit::tiers::{Shelf, density};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -377,21 +377,30 @@ impl Host for Torch {
         pending.workspace.map(|measured| Bytes(measured.saturating_add(pending.aside)))
     }
 
-    fn density(&mut self, block: Block) -> Option<f32> {
+    fn look(&mut self, block: Block) -> Seen {
         // What has gone, or can't be read, is not sparse for all anybody knows.
-        Some(density(self.bytes(block).ok()?.as_ref()))
+        let density = self.bytes(block).ok().map(|bytes| density(bytes.as_ref()));
+        let slot = block.storage.and_then(|storage| self.slots.get(storage));
+        Seen { density, dtype: slot.and_then(|slot| slot.dtype).unwrap_or(Dtype::Other) }
     }
 
-    fn store(&mut self, from: Source, form: Form, room: Bytes) -> Result<u64, HostError> {
+    fn store(&mut self, from: Source, wanted: Wanted) -> Result<u64, HostError> {
         match from {
-            Source::Copy(copy) => self.shelf.forward(copy, form),
+            Source::Copy(copy) => self.shelf.forward(copy, wanted.form),
             Source::Block(block) => {
-                if let Some(pinned) = self.pinned.as_ref().filter(|_| form == Form::Tier(Tier::Host)) {
-                    return Python::attach(|py| pinned.store(&self.stored(py, block)?));
+                if let Some(pinned) = self.pinned.as_ref().filter(|pinned| pinned.makes(wanted.form)) {
+                    return Python::attach(|py| pinned.store(&self.stored(py, block)?, wanted));
                 }
                 let bytes = self.bytes(block)?;
-                self.shelf.store(bytes, (), form, room).map(|(copy, _)| copy)
+                self.shelf.store(bytes, (), wanted).map(|(copy, _)| copy)
             }
+        }
+    }
+
+    fn taken(&mut self, copy: u64) -> Option<Bytes> {
+        match self.pinned.as_ref().filter(|_| Pinned::has(copy)) {
+            Some(pinned) => Python::attach(|py| pinned.taken(py, copy)),
+            None => self.shelf.taken(copy),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use crate::failure::raise;
 use memfit::engine::{Settings, Storing};
 use memfit::ir::Bytes;
 use memfit::tiers::{Disk, Room};
@@ -27,8 +28,22 @@ pub(super) struct Means {
     recompute: bool,
     /// Names of codecs.
     lossless: Vec<String>,
-    /// Who makes copies in host memory where the device has streams, in place of the shelf.
+    lossy: Vec<String>,
+    /// Who makes copies in host memory where the device has streams, in place of the shelf; and who makes encoded ones there.
     pinned: Option<Py<PyAny>>,
+    coded: Option<Py<PyAny>>,
+}
+
+/// The lossy codecs among those that hosts know as `names`.
+#[pyfunction]
+fn lossy_codecs(py: Python<'_>, names: Vec<String>) -> PyResult<Vec<&'static str>> {
+    let codecs = memfit::lossy_codecs(&names).map_err(|failure| raise(py, &failure))?;
+    Ok(codecs.into_iter().map(|codec| codec.name()).collect())
+}
+
+/// Adds what Python asks of codecs to the module.
+pub(super) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(lossy_codecs, module)?)
 }
 
 impl Means {
@@ -42,14 +57,15 @@ impl Means {
     /// What of it a shelf has, and who has the host memory otherwise.
     pub(super) fn shelves(self) -> (Room, Option<Pinned>) {
         let room = self.room();
-        let pinned = self.pinned.map(Pinned::new);
-        (Room { host: room.host.filter(|_| pinned.is_none()), ..room }, pinned)
+        let host = room.host.filter(|_| self.pinned.is_none());
+        (Room { host, ..room }, Pinned::new(self.pinned, self.coded))
     }
 
     /// Settings of an engine with so many bytes.
     pub(super) fn settings(&self, budget: Bytes) -> PyResult<Settings> {
         let started = Instant::now();
-        let settings = host_settings(budget, &self.room(), &self.lossless, &|| started.elapsed());
+        let settings =
+            host_settings(budget, &self.room(), [&self.lossless, &self.lossy], &|| started.elapsed());
         let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
         let parking = self.room().host.is_some() || self.room().disk.is_some();
         settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {

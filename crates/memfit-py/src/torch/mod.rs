@@ -37,5 +37,6 @@ mod writes;
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     alive::add(module)?;
     allocator::add(module)?;
+    means::add(module)?;
     module.add_class::<eager::Eager>()
 }

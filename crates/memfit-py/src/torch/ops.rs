@@ -84,6 +84,10 @@ pub(super) struct Op {
     pub(super) raw: bool,
     /// Whether it overwrites all that it's given to write to, whatever was there.
     pub(super) fills: bool,
+    /// Positions of the tensor of which it needs no more than the signs, and of the number that must be 0 for that, if there is one;
+    /// and of the one of which it needs no more than the shape.
+    pub(super) signs: Option<(usize, Option<usize>)>,
+    pub(super) shape: Option<usize>,
 }
 
 /// When the results of an op depend on the order in which threads happen to work: then it's not repeated.
@@ -133,6 +137,8 @@ impl Op {
             },
             raw: told.get_item("raw")?.extract()?,
             fills: told.get_item("fills")?.extract()?,
+            signs: told.get_item("signs")?.extract()?,
+            shape: told.get_item("shape")?.extract()?,
         })
     }
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::dispatch::Inner;
-use super::glue::size;
+use super::glue::{dtype, size};
 use super::host::{Made, Pending, Template, distinct_storages};
 use super::ops::Op;
 use super::storages::Slot;
@@ -24,7 +24,11 @@ impl Inner {
     ) -> PyResult<()> {
         self.enter(&made.storage, tensor, bytes, false, Some(by))?;
         if let Some(storage_id) = self.engine.storage_of(tensor) {
-            self.engine.host.slots.at(storage_id).version.follow(&made.tensor, &made.storage);
+            let slot = self.engine.host.slots.at(storage_id);
+            slot.version.follow(&made.tensor, &made.storage);
+            if self.encodes {
+                slot.dtype = Some(dtype(&made.tensor)?);
+            }
         }
         Ok(())
     }
@@ -156,9 +160,9 @@ impl Inner {
         if let (Some(before), Some(after)) = (before, after) {
             let host = &mut self.engine.host;
             let old = host.slots.at(before);
-            let (owner, version, pointer) =
-                (std::mem::take(&mut old.owner), std::mem::take(&mut old.version), old.pointer);
-            *host.slots.at(after) = Slot { owner, version, pointer, ..Slot::default() };
+            let (owner, version) = (std::mem::take(&mut old.owner), std::mem::take(&mut old.version));
+            let (pointer, dtype) = (old.pointer, old.dtype);
+            *host.slots.at(after) = Slot { owner, version, pointer, dtype, ..Slot::default() };
         }
         self.engine.del(old).map_err(|fault| self.fault(py, fault))?;
         let owned = after.and_then(|after| self.engine.host.slots.at(after).owned(py));

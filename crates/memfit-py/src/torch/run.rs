@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memfit::engine::kit::{OpProfile, ProfileId};
 use memfit::engine::{Call, Output, TensorId};
-use memfit::ir::{Bytes, Effect, Nanos};
+use memfit::ir::{Bytes, Effect, Nanos, Need};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -55,6 +55,8 @@ struct Prepared<'py> {
     /// Number of the state of the global switches.
     switches: u32,
     reads: Vec<TensorId>,
+    /// What the op needs of each of them; empty if that is everything.
+    asks: Vec<Need>,
     outputs: Vec<Output>,
     /// How many outputs are new storages that the op makes.
     fresh: usize,
@@ -95,6 +97,7 @@ impl Prepared<'_> {
         Call {
             kind: &self.op.name,
             reads: &self.reads,
+            needs: &self.asks,
             outputs: &self.outputs,
             time: Nanos(known.time),
             workspace: Bytes(known.workspace.saturating_add(self.aside)),
@@ -232,10 +235,7 @@ impl Inner {
             outputs.iter().map(|output| output.bytes().0).sum::<u64>().saturating_add(needs.known.workspace),
         )?;
         reads.truncate(first_statistic);
-        let state = match effect {
-            Effect::Seeded => Some(self.put_state(py)?),
-            _ => None,
-        };
+        let state = (effect == Effect::Seeded).then(|| self.put_state(py)).transpose()?;
         reads.extend(state);
         let vacated = match blank {
             Some((at, _)) => self.vacate(py, &found.operands[at])?,
@@ -243,6 +243,7 @@ impl Inner {
         };
         let windows =
             found.operands.into_iter().take(first_statistic).map(|operand| operand.window).collect();
+        let asks = if blank.is_none() { asks(&op, &positional, args, reads.len()) } else { Vec::new() };
         let template =
             Some(Template { args: positional, kwargs: named, windows, blank, outputs: outputs.clone() });
         let (generator, aside) = (found.generator.take(), self.put_aside(effect));
@@ -253,6 +254,7 @@ impl Inner {
             effect,
             switches,
             reads,
+            asks,
             outputs,
             fresh,
             addresses,
@@ -409,4 +411,21 @@ impl Inner {
 
 fn has_not_run(op: &Op) -> PyErr {
     PyRuntimeError::new_err(format!("memfit: `{}` has not run", op.name))
+}
+
+/// What `op` needs of each of its first operands, of which there are `count`; empty if that is everything.
+fn asks(op: &Op, positional: &[Arg], args: &Bound<'_, PyTuple>, count: usize) -> Vec<Need> {
+    let is_zero =
+        |at: usize| args.get_item(at).and_then(|arg| arg.extract::<f64>()).is_ok_and(|arg| arg == 0.0);
+    let signs = op.signs.filter(|(_, zero)| zero.is_none_or(is_zero)).map(|(at, _)| (at, Need::Sign));
+    let mut asks = Vec::new();
+    for (at, need) in signs.into_iter().chain(op.shape.map(|at| (at, Need::Shape))) {
+        if let Some(&Arg::Operand(number)) = positional.get(at) {
+            asks.resize(count, Need::Value);
+            if let Some(ask) = asks.get_mut(number) {
+                *ask = need;
+            }
+        }
+    }
+    asks
 }

@@ -122,6 +122,13 @@ impl Inner {
         }
     }
 
+    /// Bytes of arena that the last plan takes, and names of the lossy codecs by which it holds values.
+    pub(super) fn planned(&self) -> Option<(u64, Vec<&'static str>)> {
+        let plan = self.steps.last_plan()?;
+        let lossy = plan.program().lossy().into_iter().map(|codec| codec.name()).collect();
+        Some((plan.verified().peak().0, lossy))
+    }
+
     /// Profile and plan of the last step that was planned, as files.
     pub(super) fn save(&self, py: Python<'_>) -> PyResult<Option<(Vec<u8>, Vec<u8>)>> {
         let saved = self.steps.save(self.engine.settings().align).map_err(|failure| raise(py, &failure))?;
@@ -131,7 +138,9 @@ impl Inner {
     /// Takes over a plan that an earlier run or another rank has made, after the judge has read it.
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
     pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
-        let plan = apart(py, || profile::load(step, plan, None)).map_err(|failure| raise(py, &failure))?;
+        let lossy = self.engine.settings().limits(Bytes::ZERO).lossy;
+        let plan =
+            apart(py, || profile::load(step, plan, None, &lossy)).map_err(|failure| raise(py, &failure))?;
         Ok(self.steps.add(plan).to_string())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use memfit::ir::Dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyWeakref, PyWeakrefMethods, PyWeakrefReference};
 
@@ -54,6 +55,8 @@ pub(super) struct Slot {
     pub(super) version: Version,
     /// Where the bytes of a source are.
     pub(super) pointer: Option<usize>,
+    /// What its elements are, if somebody asked when it was made.
+    pub(super) dtype: Option<Dtype>,
 }
 
 impl Slot {

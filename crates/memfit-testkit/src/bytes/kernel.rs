@@ -1,11 +1,13 @@
 //! What ops compute, and what a graph's results must be.
 //!
-//! Bytes come in pairs, of which the second follows from the first, so that a codec that halves a value can be
-//! lossless on them. An output's pair depends on the pair at the same position of every input that stands in
-//! an in-place pair (as element-wise ops do), and on all bytes of all other inputs. Of a value that is said to be sparse as
+//! Bytes come in pairs, of which the second follows from the first. An output's pair depends on the pair at the same position of
+//! every input that stands in an in-place pair (as element-wise ops do), and on all bytes of all other inputs; on their [`signs`]
+//! only where that is what the op needs, and on nothing of them where it needs their shape. Of a value that is said to be sparse as
 //! many bytes are something as may be; the others are [`NOTHING`] and what follows from it.
 
-use memfit_ir::{Codec, Effect, Graph, Op, Role, Value, ValueId};
+use std::borrow::Cow;
+
+use memfit_ir::{Codec, Effect, Graph, Need, Op, Role, Value, ValueId};
 
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     (a ^ b).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) ^ (b >> 7)
@@ -54,6 +56,20 @@ pub(super) fn nothing(at: usize) -> u8 {
     if at.is_multiple_of(2) { NOTHING } else { twin(NOTHING) }
 }
 
+/// What is left of `bytes` where no more than signs is kept: the lowest bit of each pair.
+pub(super) fn signs(bytes: &[u8]) -> Vec<u8> {
+    bytes.chunks(2).flat_map(|pair| [pair[0] & 1, twin(pair[0] & 1)].into_iter().take(pair.len())).collect()
+}
+
+/// What an op that needs so much of them reads of `bytes`.
+fn seen(bytes: &[u8], need: Need) -> Cow<'_, [u8]> {
+    match need {
+        Need::Value => Cow::Borrowed(bytes),
+        Need::Sign => Cow::Owned(signs(bytes)),
+        Need::Shape => Cow::Borrowed(&[]),
+    }
+}
+
 /// Fills `bytes` with what an outside source puts there: a batch, or initial weights.
 fn source(value: ValueId, step: u64, size: usize) -> Vec<u8> {
     let first = |at: usize| top(mix(mix(u64::from(value.0) + 77, step), (at / 2) as u64 + 1));
@@ -71,14 +87,16 @@ pub(super) fn start(op: usize, salt: u64) -> u64 {
 }
 
 /// Adds all bytes of an operand that is not read pair by pair.
-pub(super) fn whole(state: u64, operand: usize, bytes: &[u8]) -> u64 {
-    hash(mix(state, operand as u64 + 3), bytes)
+pub(super) fn whole(state: u64, operand: usize, need: Need, bytes: &[u8]) -> u64 {
+    hash(mix(state, operand as u64 + 3), &seen(bytes, need))
 }
 
 /// Adds the pair at element `element` of an operand.
-pub(super) fn element(state: u64, operand: usize, bytes: &[u8], element: usize) -> u64 {
-    let pair = |at: usize| bytes.get(at).map_or(999, |&byte| u64::from(byte));
-    mix(state, (pair(2 * element) << 16 | pair(2 * element + 1) << 4) + operand as u64)
+pub(super) fn element(state: u64, operand: usize, need: Need, bytes: &[u8], element: usize) -> u64 {
+    let pair = bytes.get(2 * element..bytes.len().min(2 * element + 2)).unwrap_or(&[]);
+    let pair = seen(pair, need);
+    let byte = |at: usize| pair.get(at).map_or(999, |&byte| u64::from(byte));
+    mix(state, (byte(0) << 16 | byte(1) << 4) + operand as u64)
 }
 
 /// The first byte of element `element` of output `output`.
@@ -176,7 +194,7 @@ impl Truth {
             };
             let mut state = start(id.index(), salt);
             for (at, value) in op.reads.iter().enumerate().filter(|&(at, _)| !is_paired(&op, at)) {
-                state = whole(state, at, &values[value.index()]);
+                state = whole(state, at, op.need(at), &values[value.index()]);
             }
             for (output, value) in op.writes.iter().enumerate() {
                 let size = usize::try_from(graph.value(*value).size.0).unwrap_or(usize::MAX);
@@ -186,7 +204,8 @@ impl Truth {
                     let mut state = state;
                     for (operand, value) in op.reads.iter().enumerate() {
                         if is_paired(&op, operand) {
-                            state = element(state, operand, &values[value.index()], at);
+                            let need = op.need(operand);
+                            state = element(state, operand, need, &values[value.index()], at);
                         }
                     }
                     let first = written(state, output, at);

@@ -1,8 +1,9 @@
 //! Memory and kernels.
 
-use memfit_ir::{BufferId, Bytes, Codec, Compute, Content, Graph, Limits, OpId, Plan, ValueId};
+use memfit_ir::{BufferId, Bytes, Compute, Content, Graph, Limits, OpId, Plan, ValueId};
 
-use super::kernel::{element, filled, hash, is_paired, nothing, pair, start, twin, whole, written};
+use super::codebook::Codebook;
+use super::kernel::{element, filled, hash, is_paired, pair, start, whole, written};
 
 /// What went wrong, without where.
 pub(super) type Ran<T> = Result<T, &'static str>;
@@ -29,6 +30,7 @@ pub(super) struct Machine<'a> {
     /// Buffers that some step has filled.
     pub(super) filled: Vec<bool>,
     noise: u8,
+    codes: Codebook,
 }
 
 /// A kernel that has written its outputs but is not over: what must not have changed when it is.
@@ -50,6 +52,7 @@ impl<'a> Machine<'a> {
             peaks: vec![Bytes::ZERO; limits.banks.len()],
             filled: vec![false; plan.program.buffers.len()],
             noise: 0x31,
+            codes: Codebook::default(),
         }
     }
 
@@ -161,7 +164,7 @@ impl<'a> Machine<'a> {
         }
         let mut state = start(compute.op.index(), salt);
         for (at, &span) in inputs.iter().enumerate().filter(|&(at, _)| !is_paired(&op, at)) {
-            state = whole(state, at, self.bytes(span));
+            state = whole(state, at, op.need(at), self.bytes(span));
         }
         let most = outputs.iter().map(|span| (span.end - span.start).div_ceil(2)).max().unwrap_or(0);
         let mut firsts = vec![0; outputs.len()];
@@ -170,7 +173,7 @@ impl<'a> Machine<'a> {
             let mut state = state;
             for (operand, &span) in inputs.iter().enumerate() {
                 if is_paired(&op, operand) {
-                    state = element(state, operand, self.bytes(span), at);
+                    state = element(state, operand, op.need(operand), self.bytes(span), at);
                 }
             }
             for (output, first) in firsts.iter_mut().enumerate() {
@@ -231,12 +234,18 @@ impl<'a> Machine<'a> {
         let size = self.value_size(value)?;
         let source = self.span(from, size)?;
         self.fill_span(to, None)?;
-        let (room, filled) = (codec.room(&self.graph.value(value)), filled(&self.graph.value(value)));
-        let target = self.span(to, room)?;
+        let this = self.graph.value(value);
+        let target = self.span(to, codec.room(&this))?;
         let before = hash(0, self.bytes(source));
-        let lossy = codec.is_lossy() && !self.limits.lossy.contains(&codec);
-        let mut encoded = coded(self.bytes(source), codec, lossy, filled);
-        encoded.resize(target.end - target.start, 0);
+        let allowed = !codec.is_lossy() || self.limits.lossy.contains(&codec);
+        let plain = self.bytes(source).to_vec();
+        let encoded = self.codes.encode(
+            plain,
+            codec,
+            allowed && codec.suits(this.dtype),
+            target.end - target.start,
+            filled(&this),
+        );
         self.store(target, &encoded);
         if hash(0, self.bytes(source)) != before {
             self.scribble(target);
@@ -250,12 +259,11 @@ impl<'a> Machine<'a> {
             return Err("no codec to decode with");
         };
         let size = self.value_size(value)?;
-        let (room, filled) = (codec.room(&self.graph.value(value)), filled(&self.graph.value(value)));
-        let source = self.span(from, room)?;
+        let source = self.span(from, codec.room(&self.graph.value(value)))?;
         self.fill_span(to, Some(value))?;
         let target = self.span(to, size)?;
         let before = hash(0, self.bytes(source));
-        let bytes = decoded(self.bytes(source), codec, target.end - target.start, filled);
+        let bytes = self.codes.decode(self.bytes(source), codec, target.end - target.start);
         match bytes {
             Some(bytes) => self.store(target, &bytes),
             None => drop(self.scribble(target)),
@@ -272,43 +280,5 @@ impl<'a> Machine<'a> {
 
     pub(super) fn op_exists(&self, op: OpId) -> Ran<()> {
         if op.index() < self.graph.op_count() { Ok(()) } else { Err("an op that does not exist") }
-    }
-}
-
-/// `bytes` encoded, of which the first `filled` may be something; what is lost where `lossy` is one bit of every pair.
-fn coded(bytes: &[u8], codec: Codec, lossy: bool, filled: usize) -> Vec<u8> {
-    let key = codec.name().len().to_le_bytes()[0] ^ 0xA7;
-    match codec {
-        Codec::Zvc => {
-            let mut coded: Vec<u8> = bytes.iter().take(filled).map(|byte| byte ^ key).collect();
-            let is_sparse = (filled..bytes.len()).all(|at| bytes[at] == nothing(at));
-            let check = hash(if is_sparse { 5 } else { 6 }, bytes).to_le_bytes();
-            coded.extend(check.iter().cycle().take(bytes.len().div_ceil(4).div_ceil(8)));
-            coded
-        }
-        Codec::CastF16 | Codec::CastBf16 => {
-            // Only whole pairs can be halved without loss; others were damaged before.
-            let is_pair = |pair: &[u8]| pair.get(1).is_none_or(|&second| second == twin(pair[0]));
-            let spoilt = u8::from(!bytes.chunks(2).all(is_pair)) * 0x55;
-            bytes.iter().step_by(2).map(|byte| (byte ^ key ^ spoilt) ^ u8::from(lossy)).collect()
-        }
-    }
-}
-
-/// The `size` bytes that were encoded; `None` if `bytes` is no encoding.
-fn decoded(bytes: &[u8], codec: Codec, size: usize, filled: usize) -> Option<Vec<u8>> {
-    let key = codec.name().len().to_le_bytes()[0] ^ 0xA7;
-    match codec {
-        Codec::Zvc => {
-            let mut plain: Vec<u8> = bytes.iter().take(filled.min(size)).map(|byte| byte ^ key).collect();
-            plain.extend((plain.len()..size).map(nothing));
-            let same = coded(&plain, codec, false, filled).iter().zip(bytes).all(|(a, b)| a == b);
-            same.then_some(plain)
-        }
-        Codec::CastF16 | Codec::CastBf16 => {
-            let mut plain: Vec<u8> = bytes.iter().flat_map(|byte| [byte ^ key, twin(byte ^ key)]).collect();
-            plain.truncate(size);
-            Some(plain)
-        }
     }
 }

@@ -9,6 +9,7 @@
 //! Nothing here looks at what buffers claim, beyond how many bytes a transfer or a free is about, which codec
 //! is meant, and which buffer the caller reads a result from. Nothing is shared with the judge.
 
+mod codebook;
 mod kernel;
 mod machine;
 mod schedule;

@@ -44,9 +44,12 @@ struct Args {
     /// Start of the random sequence
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only this reader
+    /// Only this reader; may be given several times
     #[arg(long)]
-    reader: Option<String>,
+    reader: Vec<String>,
+    /// So many inputs to each reader, however long that takes
+    #[arg(long)]
+    inputs: Option<u64>,
     /// One process of several: which one
     #[arg(long)]
     part: Option<u64>,
@@ -75,6 +78,8 @@ fn share(args: &Args) -> Result<()> {
         let mut command = Command::new(&program);
         command.args(["--minutes", &args.minutes.to_string(), "--seed", &args.seed.to_string()]);
         command.args(args.reader.iter().flat_map(|reader| ["--reader", reader]));
+        let inputs = args.inputs.map(|inputs| inputs.div_ceil(parts).to_string());
+        command.args(inputs.iter().flat_map(|inputs| ["--inputs", inputs]));
         command.args(["--part", &part.to_string()]).stdout(Stdio::piped()).spawn()
     };
     let children = (0..parts).map(started).collect::<Result<Vec<_>, _>>()?;
@@ -114,11 +119,10 @@ fn share(args: &Args) -> Result<()> {
 
 /// All readers in turn, until the time is over.
 fn work(args: &Args, part: u64) -> Result<()> {
-    let wanted: Vec<&Reader> = READERS
-        .iter()
-        .filter(|reader| args.reader.as_deref().is_none_or(|name| name == reader.name))
-        .collect();
-    if wanted.is_empty() {
+    let is_wanted =
+        |reader: &&Reader| args.reader.is_empty() || args.reader.iter().any(|name| name == reader.name);
+    let wanted: Vec<&Reader> = READERS.iter().filter(is_wanted).collect();
+    if wanted.len() < args.reader.len() || wanted.is_empty() {
         let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
         bail!("there is no such reader; there are {}", names.join(", "));
     }
@@ -127,7 +131,12 @@ fn work(args: &Args, part: u64) -> Result<()> {
     let mut states: Vec<(Vec<Vec<u8>>, [u64; 2])> =
         wanted.iter().map(|reader| ((reader.seeds)(), [0; 2])).collect();
     let mut found = Vec::new();
-    while Instant::now() < end && found.len() < SHOWN {
+    let least = args.inputs.unwrap_or_default();
+    let goes_on = |states: &[(Vec<Vec<u8>>, [u64; 2])]| match args.inputs {
+        Some(_) => states.iter().any(|(_, [inputs, _])| *inputs < least),
+        None => Instant::now() < end,
+    };
+    while goes_on(&states) && found.len() < SHOWN {
         for (reader, (seeds, [inputs, read])) in wanted.iter().zip(&mut states) {
             for _ in 0..BATCH {
                 let bytes = mutant(seeds, &mut Rng::new(input(args.seed, part, *inputs)));

@@ -132,7 +132,7 @@ fn plans() -> Vec<Vec<u8>> {
 
 /// Also before the judge. Compressed ones are the reader of `zstd`'s.
 fn plan(bytes: &[u8]) -> bool {
-    !bytes.starts_with(ZSTD) && check(bytes, &PLANNED, None).is_ok()
+    !bytes.starts_with(ZSTD) && check(bytes, &PLANNED, None, &[]).is_ok()
 }
 
 fn texts() -> Vec<Vec<u8>> {

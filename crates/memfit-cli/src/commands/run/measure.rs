@@ -29,6 +29,8 @@ pub(super) struct Measured {
     pub(super) peak: Bytes,
     /// Why the last copy that was lost was.
     pub(super) lost: Option<String>,
+    /// Codecs that lose something by which the last plan holds tensors.
+    pub(super) lossy: Vec<&'static str>,
 }
 
 impl Measured {
@@ -83,8 +85,8 @@ fn measured<T>(
         progress(&seen);
     })?;
     most = most.max(heap::window());
-    let lost = zoo::take_lost(device);
-    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)), lost }, rest))
+    let (lost, lossy) = (zoo::take_lost(device), zoo::lossy(device));
+    Ok((Measured { trained, steps, peak: bytes(most.saturating_sub(before)), lost, lossy }, rest))
 }
 
 /// Without memfit; with Burn's own checkpointing if `balanced`.

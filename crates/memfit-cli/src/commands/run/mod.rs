@@ -13,7 +13,7 @@ use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
 use memfit::engine::replay::{Outcome, Trace, replay};
 use memfit::engine::{Fault, Recorded, Settings};
 use memfit::{Budget, Bytes, Failure, Floor, Nanos, StepPlanner};
-use memfit_burn::zoo::{Model, Seen, Training, Where};
+use memfit_burn::zoo::{self, Apart, Model, Seen, Training, Where};
 use memfit_burn::{Mode, Options, Report};
 
 use crate::error::Error;
@@ -25,8 +25,8 @@ struct Named(Model);
 
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Named] {
-        const ALL: [Named; 7] = {
-            let mut all = [Named(Model::ResNet18); 7];
+        const ALL: [Named; 8] = {
+            let mut all = [Named(Model::ResNet18); 8];
             let mut at = 0;
             while at < all.len() {
                 all[at] = Named(Model::ALL[at].0);
@@ -83,9 +83,14 @@ pub(in crate::commands) struct RunArgs {
     /// Run no op again: move tensors only [strategy: `offload:best`]
     #[arg(long, conflicts_with = "strategy")]
     no_recompute: bool,
-    /// A lossless codec by which plans may hold sparse tensors between two uses: `zvc` drops their zeros [default: none]
-    #[arg(long, value_name = "NAME", value_parser = ["zvc"])]
-    codec: Option<String>,
+    /// Lossless codecs by which plans may hold tensors between two uses: `zvc` and `csr` drop zeros, `binarize` keeps signs where only
+    /// those are read [default: none]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    codec: Vec<String>,
+    /// Codecs that lose something, such as `int8+mask` or `cast-bf16`, or `gist` or `actnn` for several, where no plan without them
+    /// fits; gradients of the last steps are compared with exact ones then [default: none]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    lossy: Vec<String>,
     /// How many steps
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10000))]
     steps: u16,
@@ -138,7 +143,19 @@ struct Row {
     expected: Option<Expected>,
     /// What its tensors took, where no report says so.
     peak: Option<Bytes>,
+    /// How far its gradients are from exact ones, where something is lost.
+    gradients: Vec<Apart>,
 }
+
+impl Row {
+    /// A training that memfit has no part in, and what its tensors took at most, if that is known.
+    fn beside(name: &'static str, measured: Measured, peak: Option<Bytes>) -> Row {
+        Row { name, measured, report: None, expected: None, peak, gradients: Vec::new() }
+    }
+}
+
+/// Steps whose gradients are compared with exact ones.
+const SAMPLED: usize = 3;
 
 pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let device = match args.backend {
@@ -184,15 +201,14 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     if budget < profile.floor && args.mode != When::None {
         return Err(infeasible(&plain)?);
     }
-    let mut rows =
-        vec![Row { name: "without memfit", measured: plain, report: None, expected: None, peak: None }];
+    let mut rows = vec![Row::beside("without memfit", plain, None)];
     let mut modes = vec![args.mode];
     if args.compare {
         let measured =
             measure::plain(&training, device, true, &progress("Burn's checkpointing")).map_err(fault)?;
         let few = Training { steps: training.steps.min(2), gradients: false, ..training };
         let peak = Some(measure::balanced_peak(&few, device, common).map_err(fault)?);
-        rows.push(Row { name: "balanced", measured, report: None, expected: None, peak });
+        rows.push(Row::beside("balanced", measured, peak));
         if args.mode != When::None {
             modes = vec![When::None, When::Online, When::Planned];
         }
@@ -217,7 +233,14 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
                 time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
             }),
         };
-        rows.push(Row { name, measured, report: Some(report), expected, peak: None });
+        let gradients = if measured.lossy.is_empty() {
+            Vec::new()
+        } else {
+            output.progress("comparing gradients with exact ones");
+            let saved = zoo::saved(device)?;
+            zoo::gradients(&training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)?
+        };
+        rows.push(Row { name, measured, report: Some(report), expected, peak: None, gradients });
     }
     show::results(args, &training, &profile, budget, &rows, output)
 }
@@ -239,9 +262,17 @@ fn common(args: &RunArgs, seed: u64) -> Options {
         host: args.host_budget.map(size),
         link: args.link,
         recompute: !args.no_recompute,
-        zvc: args.codec.is_some(),
+        lossless: forever(&args.codec),
+        lossy: forever(&args.lossy),
         ..Options::default()
     }
+}
+
+/// Names that stay for as long as the process runs.
+fn forever(names: &[String]) -> &'static [&'static str] {
+    let names: Vec<&'static str> =
+        names.iter().map(|name| &*Box::leak(name.clone().into_boxed_str())).collect();
+    Box::leak(names.into_boxed_slice())
 }
 
 /// Bytes per second: a size, with or without `/s`.

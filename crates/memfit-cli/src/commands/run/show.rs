@@ -2,7 +2,7 @@
 
 use memfit::ir::Tier;
 use memfit::{Bytes, Nanos, objects};
-use memfit_burn::zoo::Training;
+use memfit_burn::zoo::{Apart, Training};
 use serde_json::{Value, json};
 
 use super::{Profile, Row, RunArgs, name};
@@ -57,7 +57,8 @@ pub(super) fn results(
 ) -> Result<(), Error> {
     let [base, rest @ ..] = rows else { return Ok(()) };
     let Some(main) = rest.iter().find(|row| row.name == name(args.mode)) else { return Ok(()) };
-    let identical = rest.iter().all(|row| row.measured.trained == base.measured.trained);
+    // Who asked for it is not told that it's a bug.
+    let identical = rest.iter().all(|row| is_same(row, base) || !row.measured.lossy.is_empty());
     if output.json {
         let rows: Vec<Value> = rest.iter().map(|row| object(row, base, args.scratch)).collect();
         let mut object = object(main, base, args.scratch);
@@ -85,6 +86,11 @@ pub(super) fn results(
     if identical { Ok(()) } else { Err(Error::Differs) }
 }
 
+/// Whether losses, parameters and gradients are those of the training without memfit.
+fn is_same(row: &Row, base: &Row) -> bool {
+    row.measured.trained == base.measured.trained
+}
+
 /// What the heap has beyond tensors and scratch: batches, Burn's graphs, threads, memfit's tables. `scratch`: whether the
 /// engine's account has it.
 fn process(row: &Row, scratch: bool) -> Option<Bytes> {
@@ -97,9 +103,14 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
     let engine = row.report.map(|report| report.engine);
     let taken = row.report.map(|report| report.host.temporaries);
     let planned = row.report.map(|report| report.steps).filter(|steps| steps.planned > 0);
+    let gradient =
+        |apart: &Apart| json!({"step": apart.step + 1, "error": apart.error, "noise": apart.noise});
+    let gradients: Vec<Value> = row.gradients.iter().map(gradient).collect();
     json!({
         "strategy": row.name,
-        "identical": row.measured.trained == base.measured.trained,
+        "identical": is_same(row, base),
+        "lossy": row.measured.lossy,
+        "gradient_errors": gradients,
         "measured_peak_bytes": row.measured.peak.0,
         "peak_bytes": engine.map(|engine| engine.peak).or(row.peak).map(|peak| peak.0),
         "predicted_peak_bytes": row.expected.as_ref().map(|expected| expected.peak.0),
@@ -211,13 +222,32 @@ fn text(
                 Bytes(report.tables),
             );
         }
-        let same = row.measured.trained == base.measured.trained;
         let what =
             if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
-        let verdict = if same { "identical, bit by bit" } else { "DIFFER" };
+        let lossy = row.measured.lossy.join("`, `");
+        let verdict = match (is_same(row, base), lossy.is_empty()) {
+            (true, _) => "identical, bit by bit".to_owned(),
+            (false, true) => "DIFFER".to_owned(),
+            (false, false) => format!("are others: tensors waited in `{lossy}`, as was asked for"),
+        };
         text += &format!("{}: {what} {verdict}\n", row.name);
+        text += &apart(row);
     }
     text
+}
+
+/// How far gradients are from exact ones, where something is lost.
+fn apart(row: &Row) -> String {
+    let Some(last) = row.gradients.last() else { return String::new() };
+    let most = row.gradients.iter().map(|apart| apart.error).fold(0.0, f64::max);
+    format!(
+        "{}: the gradient of step {} is {:.1e} off the exact one ({most:.1e} at most in {} steps), that of another batch {:.1e}\n",
+        row.name,
+        last.step + 1,
+        last.error,
+        row.gradients.len(),
+        last.noise
+    )
 }
 
 /// How steps were planned, and what plans moved and encoded.

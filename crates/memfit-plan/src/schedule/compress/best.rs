@@ -5,9 +5,9 @@
 //! Guarantee: live bytes within the budget, no op runs twice. Time O(gaps × (gaps + ops)) for a choice, and a run of the clock for
 //! each change. Ties go to what was found first. Wrong choice where little is sparse, or ops are cheaper to run again.
 
-use memfit_ir::{Bytes, Codec, Form};
+use memfit_ir::{Bytes, Form};
 
-use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, refine};
+use super::{Choices, Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, encoding, refine};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -26,10 +26,11 @@ impl Scheduler for Best {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
-        let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
+        let codecs = encoding(context);
+        let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(codecs), budget, context)?;
         let Some((chosen, moved)) = chooser.settled(Chooser::fastest) else { return chooser.found(None) };
         let away = chooser.away(&chosen);
-        let encoded = [Form::Encoded(Codec::Zvc)];
+        let encoded: Vec<Form> = codecs.each().map(Form::Encoded).collect();
         let choices = Choices::default().and_waits(task, &encoded, context.device);
         Ok(refine(task, (&runs, &away), &choices, (moved, budget), context))
     }

@@ -10,7 +10,7 @@
 use memfit_ir::{Bytes, Codec};
 
 use super::{
-    Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, leave_when_copied, link,
+    Chooser, Codecs, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, leave_when_copied, link,
     return_one_ahead, turn,
 };
 use crate::{Context, Info};
@@ -33,7 +33,7 @@ impl Scheduler for Cdma {
         let runs = RunList::plain(task);
         let link = link(context.device)
             .ok_or_else(|| Infeasible::because(task, budget, "the device has no link to host memory"))?;
-        let waits = Waits::EncodedBehind(link, Codec::Zvc);
+        let waits = Waits::EncodedBehind(link, Codecs::of(&[Codec::Zvc]));
         let mut chooser = Chooser::waiting(task, &runs, waits, budget, context)?;
         let (step, turn) = (chooser.step(), turn(task));
         let gaps = step.gaps.iter().filter(|gap| gap.crosses(turn));

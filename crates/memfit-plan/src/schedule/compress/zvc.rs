@@ -8,8 +8,11 @@
 
 use memfit_ir::{Bytes, Codec};
 
-use super::{Chooser, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, turn};
+use super::{Chooser, Codecs, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, turn};
 use crate::{Context, Info};
+
+/// Nothing else, whatever is allowed.
+const ZVC: Codecs = Codecs::of(&[Codec::Zvc]);
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +53,7 @@ impl Scheduler for Zvc {
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
-        let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(Codec::Zvc), budget, context)?;
+        let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(ZVC), budget, context)?;
         let turn = turn(task);
         let gaps = chooser.step().gaps.iter().filter(|gap| !self.maps || gap.crosses(turn));
         let windows: Vec<Window> = gaps.map(|&gap| Window::whole(gap)).collect();

@@ -9,11 +9,11 @@
 //! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
 //! optimizer state, or all that may be, whichever is fastest. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
-use memfit_ir::{Bytes, Codec};
+use memfit_ir::Bytes;
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
-    Task, Waits, again, climb, forms, link, moving, or_parked, refine, signed, timed,
+    Task, Waits, again, climb, encoding, forms, link, moving, or_parked, refine, signed, timed,
 };
 use crate::{Context, Info};
 
@@ -53,7 +53,7 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
     // What waits does so behind a link, or encoded: whichever is faster in the end.
     let behind = link(context.device).map(Waits::Behind);
     let plain = RunList::plain(task);
-    let encoded = Waits::Encoded(Codec::Zvc);
+    let encoded = Waits::Encoded(encoding(context));
     let encoded = Chooser::waiting(task, &plain, encoded, budget, context).is_ok().then_some(encoded);
     if behind.is_none() && encoded.is_none() {
         return Err(Infeasible::because(task, budget, "the device has no link to host memory"));
@@ -73,7 +73,7 @@ fn fastest(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Fron
     let alone = moving::small(task, budget, MOVING, context).and_then(Result::ok);
     let named = named.into_iter().flatten().min_by_key(Front::time);
     let front = best.map(|Improved { runs, away, moved }| {
-        let choices = Choices::runs(task).and_waits(task, &forms(context.device), context.device);
+        let choices = Choices::runs(task).and_waits(task, &forms(context), context.device);
         refine(task, (&runs, &away), &choices, (moved, budget), context)
     });
     let found = [front, alone, named].into_iter().flatten().min_by_key(Front::time);

@@ -32,7 +32,7 @@ use super::layers::{Layer, turn};
 use super::moves::Choices;
 use super::offload::QUICK as MOVING;
 use super::recompute::{again, climb, rebuild};
-use super::refine::{forms, refine};
+use super::refine::{encoding, forms, refine};
 use super::transfers::{Chooser, Gap, Gaps, LEAST, Waits, Window, link, on_demand, timed};
 use super::{Algorithms, Front, Infeasible, Moved, Point, RunList, Scheduler, Task, blocks, moving, solver};
 use crate::problem::signed;

@@ -17,7 +17,7 @@ use super::Task;
 use super::editor::{Away, Editor};
 use super::ids::{NodeId, RunId};
 use super::random::Random;
-use super::transfers::LEAST;
+use super::transfers::{LEAST, is_masked};
 use crate::problem::signed;
 
 use drop::Drop;
@@ -85,7 +85,8 @@ impl Wait {
             }
             Form::Encoded(codec) => {
                 let room = signed(codec.room(&this).round_up(device.align));
-                (room < task.size[value.index()]).then_some((0, 0))?
+                let suits = codec.suits(this.dtype) && (!is_masked(codec) || task.is_rectified(value));
+                (suits && room < task.size[value.index()]).then_some((0, 0))?
             }
             Form::EncodedOn(..) => return None,
         };

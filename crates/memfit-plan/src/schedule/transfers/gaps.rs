@@ -1,7 +1,8 @@
 //! The times between two uses of a value, in which it could be elsewhere, or encoded, or both.
 
-use memfit_ir::{Bytes, Codec, Device, Form, Link, Tier, ValueId};
+use memfit_ir::{Bytes, Device, Form, Link, Need, Tier, ValueId};
 
+use super::codecs::Codecs;
 use super::{RunList, Task, signed};
 
 /// Between two uses of a value that follow each other, with at least one run in between.
@@ -56,9 +57,9 @@ pub(in crate::schedule) enum Waits {
     /// In host memory, or on a disk.
     Behind(Link),
     /// Encoded in device memory, where the graph says that this takes less.
-    Encoded(Codec),
+    Encoded(Codecs),
     /// In host memory, or on a disk; encoded there where the graph says that this takes less.
-    EncodedBehind(Link, Codec),
+    EncodedBehind(Link, Codecs),
 }
 
 impl Waits {
@@ -75,13 +76,13 @@ impl Waits {
         self,
         task: &Task<'_>,
         device: &Device,
-        value: ValueId,
+        (value, asked): (ValueId, (Need, Need)),
         (from, to, made): (usize, usize, bool),
     ) -> Option<Gap> {
         let this = task.graph.value(value);
         let whole = task.size[value.index()];
         let rounded = |room: Bytes| signed(room.round_up(device.align));
-        let smaller = |codec: Codec| Some(codec.room(&this)).filter(|&room| rounded(room) < whole);
+        let smaller = |codecs: Codecs| codecs.smallest((&this, task.is_rectified(value)), asked, device);
         let behind = |link: Link, (form, moved, flight): (Form, Bytes, i64)| {
             let (out, back) = (link.out_time(moved).0, link.in_time(moved).0);
             Gap { value, form, size: whole, copy: moved.0, flight, from, to, made, out, back }
@@ -89,12 +90,13 @@ impl Waits {
         let plain = (Form::Tier(Tier::Host), this.size, whole);
         match self {
             Waits::Behind(link) => Some(behind(link, plain)),
-            Waits::EncodedBehind(link, codec) => {
-                let encoded = |room| (Form::EncodedOn(Tier::Host, codec), room, rounded(room));
-                Some(behind(link, smaller(codec).map_or(plain, encoded)))
+            Waits::EncodedBehind(link, codecs) => {
+                let encoded = |(codec, room)| (Form::EncodedOn(Tier::Host, codec), room, rounded(room));
+                Some(behind(link, smaller(codecs).map_or(plain, encoded)))
             }
-            Waits::Encoded(codec) => {
-                let size = whole - rounded(smaller(codec)?);
+            Waits::Encoded(codecs) => {
+                let (codec, room) = smaller(codecs)?;
+                let size = whole - rounded(room);
                 let (out, back) = device.codec_times(codec, this.size);
                 let (form, out, back) = (Form::Encoded(codec), out.0, back.0);
                 Some(Gap { value, form, size, copy: 0, flight: 0, from, to, made, out, back })
@@ -184,23 +186,52 @@ fn gaps(task: &Task<'_>, runs: &RunList, waits: Waits, device: &Device) -> Vec<G
     let may_move: Vec<bool> =
         task.value_ids().map(|value| task.size[value.index()] >= LEAST && task.may_move(value)).collect();
     let mut gaps = Vec::new();
+    let asked = asked(task, runs);
+    let mut asked = asked.iter();
     // By value: the run that used it last, and whether that made it.
     let mut used: Vec<Option<(usize, bool)>> = vec![None; task.size.len()];
-    let gap = |value: ValueId, from: Option<(usize, bool)>, to: usize| {
+    let gap = |value: ValueId, asked, from: Option<(usize, bool)>, to: usize| {
         let (from, made) = from.filter(|&(from, _)| to > from + 1)?;
-        waits.gap(task, device, value, (from, to, made))
+        waits.gap(task, device, (value, asked), (from, to, made))
     };
     for (at, (node, first)) in runs.each(task).enumerate() {
-        for &value in task.reads_of(node, first).iter().filter(|&&value| may_move[value.index()]) {
-            gaps.extend(gap(value, used[value.index()].replace((at, false)), at));
+        for (&value, &asked) in task.reads_of(node, first).iter().zip(asked.by_ref()) {
+            if !may_move[value.index()] {
+                continue;
+            }
+            gaps.extend(gap(value, asked, used[value.index()].replace((at, false)), at));
         }
         for &value in task.writes_of(node, first) {
             used[value.index()] = Some((at, true));
         }
     }
     for value in task.value_ids().filter(|value| may_move[value.index()] && task.live_out[value.index()]) {
-        gaps.extend(gap(value, used[value.index()], runs.len()));
+        gaps.extend(gap(value, (Need::Value, Need::Value), used[value.index()], runs.len()));
     }
     gaps.sort_by_key(|gap| (gap.from, std::cmp::Reverse(gap.size), gap.value));
     gaps
+}
+
+/// For each read of each run, in their order: the least and the most that this one or a later one asks of the value, before it's made
+/// again.
+fn asked(task: &Task<'_>, runs: &RunList) -> Vec<(Need, Need)> {
+    let end = |live_out: &bool| live_out.then_some((Need::Value, Need::Value));
+    let mut later: Vec<Option<(Need, Need)>> = task.live_out.iter().map(end).collect();
+    let mut asked = Vec::new();
+    let all: Vec<_> = runs.each(task).collect();
+    for &(node, first) in all.iter().rev() {
+        for &value in task.writes_of(node, first) {
+            later[value.index()] = None;
+        }
+        let op = task.graph.op(task.order[node.index()]);
+        for &value in task.reads_of(node, first).iter().rev() {
+            let need = op.need_of(value);
+            let later = &mut later[value.index()];
+            let both = later.map_or((need, need), |(least, most)| (least.min(need), most.max(need)));
+            *later = Some(both);
+            asked.push(both);
+        }
+    }
+    asked.reverse();
+    asked
 }

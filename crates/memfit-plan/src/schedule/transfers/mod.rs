@@ -1,6 +1,7 @@
 //! What all schedulers stand on that move values: where there is room for it, and what programs become of it.
 
 mod choose;
+mod codecs;
 mod gaps;
 mod tiers;
 mod timed;
@@ -8,6 +9,7 @@ mod weigh;
 mod windows;
 
 pub(super) use choose::Chooser;
+pub(super) use codecs::{Codecs, is_masked};
 pub(super) use gaps::{Gap, Gaps, LEAST, Pressure, Waits, link};
 pub(super) use timed::timed;
 pub(super) use weigh::standardise;
