@@ -5,8 +5,8 @@ mod structure;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, Need, OpId, Place, Plan, Program, Step, Tier,
-    Value, ValueId,
+    Bytes, Codec, Compute, Content, CopyId, Effect, Graph, Limits, Need, OpId, Place, Plan, Program, Step,
+    Tier, Value, ValueId,
 };
 
 use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
@@ -161,14 +161,18 @@ impl Judge<'_> {
         let stays: Vec<Stay> = self.program.resident.iter().map(|b| b.index()).chain(parked).collect();
         for stay in stays {
             let (content, here) = (self.claims[stay].0, stay < self.program.buffers.len());
+            let (plain, codec) = (content.codec().is_none(), content.codec());
             let source = content.value().filter(|&id| {
                 let Value { producer, role, .. } = self.graph.value(id);
-                content == Content::Value(id) && producer.is_none() && (here || role.is_persistent())
+                producer.is_none() && (here && plain || (here || plain) && role.is_persistent())
             });
             if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
                 self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));
             }
-            self.define(stay, content, Need::Value, Stamp::default());
+            if let (Some(value), Some(codec)) = (source, codec) {
+                self.check_codec(value, codec);
+            }
+            self.define(stay, content, codec.map_or(Need::Value, Codec::keeps), Stamp::default());
         }
     }
 
@@ -219,17 +223,35 @@ impl Judge<'_> {
         let encode = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Encode { .. }));
         match (held.content, self.claims[to].0) {
             (Content::Value(value), claim @ Content::Encoded(same, codec)) if encode && value == same => {
-                if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
-                    self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
-                }
-                if !codec.suits(self.graph.value(value).dtype) {
-                    self.object(Rule::Codec, || format!("`{}` encodes `f32` only", codec.name()));
-                }
+                self.check_codec(value, codec);
+                self.take_home(to, (value, codec), now);
                 self.define(to, claim, held.keeps.min(codec.keeps()), now);
             }
             (Content::Encoded(of, _), _) if !encode => self.define(to, Content::Value(of), held.keeps, now),
             (held, claim) => self.object(Rule::Value, || format!("{held:?} can't become {claim:?} here")),
         }
+    }
+
+    /// R10, and what R14 says of types.
+    fn check_codec(&mut self, value: ValueId, codec: Codec) {
+        if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
+            self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
+        }
+        if !codec.suits(self.graph.value(value).dtype) {
+            self.object(Rule::Codec, || format!("`{}` encodes `f32` only", codec.name()));
+        }
+    }
+
+    /// What is encoded into `to` may take over a version of the same storage before it in the same encoding, at the same place.
+    fn take_home(&mut self, to: Stay, (value, codec): (ValueId, Codec), now: Stamp) {
+        let Some(before) = self.program.buffers.get(to).and_then(|buffer| buffer.over) else { return };
+        let claim = self.claims[before.index()].0;
+        let mut versions = std::iter::successors(Some(value), |&version| self.graph.value(version).over);
+        let paired = versions.any(|version| claim == Content::Encoded(version, codec));
+        if !paired || self.range(before.index()) != self.range(to) {
+            self.object(Rule::InPlace, || format!("b{to} may not take over {before} here"));
+        }
+        self.end_stay(before.index(), now);
     }
 
     fn compute(&mut self, compute: &Compute, now: Stamp) {
@@ -316,8 +338,12 @@ impl Judge<'_> {
         }
         match self.program.buffers.get(stay) {
             Some(buffer) => {
-                let computed = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Compute(_)));
-                if buffer.over.is_some() && !(computed && matches!(content, Content::Value(_))) {
+                let takes = match self.step.map(|at| self.program.steps[at]) {
+                    Some(Step::Compute(_)) => matches!(content, Content::Value(_)),
+                    Some(Step::Encode { .. }) => content.codec().is_some(),
+                    _ => false,
+                };
+                if buffer.over.is_some() && !takes {
                     self.object(Rule::InPlace, || {
                         format!("{name} takes over bytes where nothing can be taken over")
                     });
@@ -428,24 +454,27 @@ impl Judge<'_> {
                 self.object(Rule::Effect, || format!("{op} `{name}` never runs"));
             }
         }
-        let mut at_end: BTreeMap<ValueId, Vec<Stay>> = BTreeMap::new();
+        let mut at_end: BTreeMap<(ValueId, Option<Codec>), Vec<Stay>> = BTreeMap::new();
         let here = (0..self.stages.len()).filter(|&stay| self.stages[stay] == Stage::Here);
         for stay in here.collect::<Vec<_>>() {
             let held = self.own_cell(stay).and_then(|cell| cell.held);
-            if let Some(Held { content: Content::Value(value), keeps: Need::Value, .. }) = held {
-                at_end.entry(value).or_default().push(stay);
+            if let Some(Held { content, keeps: Need::Value, .. }) = held
+                && let Some(value) = content.value()
+            {
+                at_end.entry((value, content.codec())).or_default().push(stay);
             }
         }
         let at_start = self.program.resident.iter().map(|buffer| buffer.index());
         let at_start = at_start.chain(self.program.parked.iter().map(|&copy| self.copy(copy)));
-        let homes: BTreeMap<Content, Stay> = at_start.map(|stay| (self.claims[stay].0, stay)).collect();
+        let home = |stay: Stay| (self.claims[stay].0.value(), (stay, self.claims[stay].0.codec()));
+        let homes: BTreeMap<_, _> = at_start.map(home).collect();
         let last = last_versions(self.graph);
         for &value in self.graph.results() {
-            let mut stays = at_end.get(&value).into_iter().flatten();
-            let back = match last.get(&value).map(|&source| homes.get(&Content::Value(source))) {
-                Some(Some(&home)) => stays.any(|&stay| self.range(stay) == self.range(home)),
+            let stays = |codec| at_end.get(&(value, codec)).into_iter().flatten();
+            let back = match last.get(&value).map(|&source| homes.get(&Some(source))) {
+                Some(Some(&(home, codec))) => stays(codec).any(|&stay| self.range(stay) == self.range(home)),
                 Some(None) => false,
-                None => stays.any(|&stay| stay < self.program.buffers.len()),
+                None => stays(None).any(|&stay| stay < self.program.buffers.len()),
             };
             if !back {
                 let name = self.graph.value(value).name;

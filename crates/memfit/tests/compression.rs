@@ -280,3 +280,35 @@ fn dense_values_are_never_encoded() {
         assert!(!found.summary.strategy.contains("compress"), "{}", found.summary.strategy);
     }
 }
+
+/// AdamW's state of GPT-2 in eight bits, by name only: a quarter of it is left.
+#[test]
+fn a_quarter_is_left_of_state_in_eight_bits() {
+    let device = device();
+    let graph = graph_of(&document("gpt2-train-b8-s1024"));
+    let on = (&graph, &device);
+    let strategy = &["order:given", "compress:quantised-state"];
+    let refused = planned(on, strategy, &[], Budget::OfPeak(0.9)).unwrap_err();
+    assert!(refused.to_string().contains("`state8` is not allowed"), "{refused}");
+    // Where nobody asks for it, it is not used, whatever is allowed.
+    let auto = planned(on, &[], &[Codec::State8], Budget::AboveFloor(0.1)).unwrap();
+    assert_eq!(auto.summary.lossy, []);
+    let all = planned(on, &["order:given"], &[], Budget::OfPeak(1.0)).unwrap().summary;
+    let found = planned(on, strategy, &[Codec::State8], Budget::OfPeak(0.98)).unwrap().summary;
+    let state = graph.value_ids().map(|id| graph.value(id));
+    let state: Bytes = state
+        .filter(|value| value.role == Role::State && value.producer.is_none())
+        .map(|value| value.size)
+        .sum();
+    let saved = all.live_peak.saturating_sub(found.live_peak);
+    println!(
+        "state {state}, saved {saved} ({:.3}), live peak {} of {}, time {:+.2} %",
+        saved.ratio(state),
+        found.live_peak,
+        all.live_peak,
+        100.0 * found.overhead()
+    );
+    assert_eq!(found.lossy, [Codec::State8]);
+    // Four bytes become one and a 512th.
+    assert!((saved.ratio(state) - 0.75).abs() < 0.01, "{}", saved.ratio(state));
+}
