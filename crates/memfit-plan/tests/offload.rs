@@ -18,6 +18,9 @@ use memfit_verify::verify;
 
 const KIB: u64 = 1 << 10;
 
+/// One of each kind.
+const LOSSY: [Codec; 4] = [Codec::ZvcF16, Codec::CastBf16, Codec::Int4, Codec::Int8Mask];
+
 fn linked(host: Bytes) -> Device {
     let link = Link {
         out_bandwidth: 4e9,
@@ -212,16 +215,12 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
                     _ => cases.is_some() || (*at as u64 + seed).is_multiple_of(4),
                 });
             // Codecs that lose something are allowed on every other graph.
-            let lossy: Vec<Codec> = Codec::ALL
-                .iter()
-                .map(|row| row.0)
-                .filter(|codec| codec.is_lossy() && seed % 2 == 1)
-                .collect();
+            let lossy: &[Codec] = if seed % 2 == 1 { &LOSSY } else { &[] };
             for (_, (strategy, recomputes)) in strategies {
                 let what =
                     format!("seed {seed}, {}, {part} %, host {host}, disk {capacity}", strategy.info().name);
                 let planned = || {
-                    planned_with(&lossy, (strategy, recomputes), &graph, (&device, in_place), budget, &what)
+                    planned_with(lossy, (strategy, recomputes), &graph, (&device, in_place), budget, &what)
                 };
                 match planned() {
                     Some((time, count)) => {
