@@ -159,7 +159,7 @@ fn footprint(graph: &Graph, program: &Program) -> u64 {
         content.value().is_none_or(|id| {
             let value = graph.value(id);
             let updates = value.readers.iter().any(|&op| graph.op(op).phase == Phase::Update);
-            !lasting[id.index()] && !(value.role == Role::Gradient && updates)
+            !(lasting[id.index()] || value.role == Role::Gradient && updates)
         })
     };
     let mut changes = vec![(0, 0); program.steps.len() + 1];
