@@ -24,8 +24,8 @@
 //! - **R6 overwrite**: nothing is written over bytes whose buffer has not ended, be it an input of the same
 //!   step or a sibling output.
 //! - **R7 in place**: a buffer takes over another's bytes only where the graph has a pair for it, at the same
-//!   place with the same size, and always where the pair is a must; or where it is the encoding of a later version of the same
-//!   storage by the same codec.
+//!   place with the same size, and always where the pair is a must. What is encoded may take over any: those bytes are given
+//!   back by that, and R13 asks whether what is there is at home.
 //! - **R8 effect**: `Once` and `Collective` ops run exactly once, `Seeded` ones at least once, and again only
 //!   if the host replays generator state, and once their first run is done; first runs keep the graph's order within
 //!   {Seeded} and within {Once, Collective}.
