@@ -287,7 +287,7 @@ class Judge:
             need(all(self.content(other)[0] != value for other in self.stage), f"{value} is there twice")
             need(stay[0] == "copy" or "over" not in self.claim(stay), f"{stay} takes nothing over")
             lasts = value in self.graph.last.values()
-            need(lasts or stay[0] == "buffer" and codec is None, f"{stay} does not last")
+            need(lasts or (stay[0] == "buffer" and codec is None), f"{stay} does not last")
             truth = self.graph.truth[value or 0]
             if codec is not None:
                 self.may_encode(value or 0, codec)
