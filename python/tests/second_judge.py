@@ -242,6 +242,12 @@ class Judge:
         need(all(self.done(step, now) for _, step in self.effects[kind]), f"op {at} may overtake another")
         self.effects[kind].append((at, now))
 
+    def may_encode(self, value: int, codec: str) -> None:
+        """Whether the plan may have `value` encoded so."""
+        need(codec in LOSSLESS or codec in self.plan["lossy"], f"{codec} was not allowed")
+        knows = codec in ("zvc", "csr") or self.graph.values[value].get("dtype", "f32") == "f32"
+        need(knows, f"{codec} encodes f32 only")
+
     def move(self, step: Json, now: int) -> None:
         """A transfer, an encoding or a decoding."""
         kind, ends = next((kind, step[kind]) for kind in MOVES if kind in step)
@@ -254,10 +260,7 @@ class Judge:
         elif kind == "encode":
             content = value, self.content(to)[1]
             need(value is not None and codec is None and content[1] is not None, "encodes no plain value")
-            allowed = content[1] in LOSSLESS or content[1] in self.plan["lossy"]
-            need(allowed, f"{content[1]} was not allowed")
-            knows = content[1] in ("zvc", "csr") or self.graph.values[value or 0].get("dtype", "f32") == "f32"
-            need(knows, f"{content[1]} encodes f32 only")
+            self.may_encode(value or 0, content[1] or "")
             held = digest(content[1], held)
         else:
             need(value is not None and codec is not None, "decodes what is not encoded")
@@ -265,7 +268,10 @@ class Judge:
             content, held = (value, None), self.graph.truth[value or 0]
         if of in self.signs or content[1] == SIGN:
             self.signs.add(to)
-        need(to[0] == "copy" or "over" not in self.claim(to), f"{to} takes over in a transfer")
+        before = self.claim(to).get("over") if to[0] == "buffer" else None
+        need(before is None or kind == "encode", f"{to} takes over in a transfer")
+        if before is not None:
+            self.end(("buffer", before), now)
         self.fill(to, content, held, now)
 
     def run(self) -> None:
@@ -276,11 +282,19 @@ class Judge:
             need(row.get("bank", 0) < len(self.banks), "an unknown bank")
         for stay in self.first():
             value, codec = self.content(stay)
-            need(value in self.graph.sources and codec is None, f"{stay} is there before it can be")
+            need(value in self.graph.sources, f"{stay} is there before it can be")
+            need(codec is None or stay[0] == "buffer", f"{stay} is encoded elsewhere")
             need(all(self.content(other)[0] != value for other in self.stage), f"{value} is there twice")
             need(stay[0] == "copy" or "over" not in self.claim(stay), f"{stay} takes nothing over")
-            need(stay[0] == "buffer" or value in self.graph.last.values(), f"{stay} does not last")
-            self.fill(stay, (value, None), self.graph.truth[value or 0], -1)
+            lasts = value in self.graph.last.values()
+            need(lasts or (stay[0] == "buffer" and codec is None), f"{stay} does not last")
+            truth = self.graph.truth[value or 0]
+            if codec is not None:
+                self.may_encode(value or 0, codec)
+                truth = digest(codec, truth)
+            if codec == SIGN:
+                self.signs.add(stay)
+            self.fill(stay, (value, codec), truth, -1)
         known: dict[object, int] = {}
         for now, step in enumerate(self.plan["steps"]):
             lane = step.get("lane", 0)
@@ -321,15 +335,19 @@ class Judge:
         start = {self.content(stay)[0]: stay for stay in self.first()}
         for value in self.graph.results:
             there = [stay for stay, stage in self.stage.items() if stage == "here"]
-            here = [stay for stay in there if self.content(stay) == (value, None) and stay not in self.signs]
+            home = start.get(self.graph.last[value]) if value in self.graph.last else None
+            codec = self.content(home)[1] if home is not None else None
+            here = [stay for stay in there if self.content(stay) == (value, codec) and stay not in self.signs]
             if value in self.graph.last:
-                home = start.get(self.graph.last[value], ("nowhere", 0))
+                need(home is not None, f"{value} has no home")
+                home = home or ("nowhere", 0)
                 here = [stay for stay in here if stay[0] == home[0] and self.place(stay) == self.place(home)]
             else:
                 here = [stay for stay in here if stay[0] == "buffer"]
             need(bool(here), f"{value} is not there at the end")
             cells = self.own[here[0]]
-            need(all(cell.holds == (self.graph.truth[value], at) for cell, at in cells), f"wrong {value}")
+            truth = self.graph.truth[value] if codec is None else digest(codec, self.graph.truth[value])
+            need(all(cell.holds == (truth, at) for cell, at in cells), f"wrong {value}")
 
 
 def judge(graph: Graph, plan: Json) -> str | None:

@@ -43,7 +43,8 @@ pub struct Buffer {
     /// Bytes occupied.
     pub size: Bytes,
     /// The buffer whose very bytes this one takes over (in-place): that buffer must be read by the step
-    /// that defines this one, ends there, and must not be freed.
+    /// that defines this one, ends there, and must not be freed. What a step encodes takes over an earlier version of the same
+    /// storage in the same encoding, which it does not read: that is how a storage is at home encoded.
     pub over: Option<BufferId>,
 }
 
@@ -146,7 +147,7 @@ pub struct Program {
     pub buffers: Vec<Buffer>,
     /// Host copies; `copies[i]` is named `CopyId(i)`.
     pub copies: Vec<HostCopy>,
-    /// Buffers that are filled before the first step: the graph's sources.
+    /// Buffers that are filled before the first step: the graph's sources, plain, or encoded where they are at home so.
     pub resident: Vec<BufferId>,
     /// Host copies that are filled before the first step: persistent sources parked on the host.
     pub parked: Vec<CopyId>,
@@ -263,9 +264,13 @@ impl Program {
                         spans[workspace.index()] = Lifespan { from: at, until: at + 1 };
                     }
                 }
-                Step::Fetch { to, .. } | Step::Encode { to, .. } | Step::Decode { to, .. } => {
+                Step::Encode { to, .. } => {
                     spans[to.index()].from = at;
+                    if let Some(taken) = self.buffers[to.index()].over {
+                        spans[taken.index()].until = at;
+                    }
                 }
+                Step::Fetch { to, .. } | Step::Decode { to, .. } => spans[to.index()].from = at,
                 // Sources are resident together before the first step, also one that is freed by it.
                 Step::Free(buffer) if spans[buffer.index()].from == 0 => {
                     spans[buffer.index()].until = at.max(1);

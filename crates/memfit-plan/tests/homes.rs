@@ -259,7 +259,7 @@ fn schedule(graph: &Graph, order: &[OpId], homes: &[(ValueId, bool)]) -> Schedul
             }
         }
     }
-    Schedule { actions, parked: homes.iter().map(|&(value, _)| (value, Tier::Host)).collect() }
+    Schedule { actions, parked: homes.iter().map(|&(value, _)| (value, Form::Tier(Tier::Host))).collect() }
 }
 
 /// What was only read is not stored again, and what was mutated is, once.

@@ -82,7 +82,13 @@ impl Memory<'_> {
                 self.fill(to);
             }
             Step::Discard(copy) => self.discard(copy),
-            Step::Encode { to, .. } | Step::Decode { to, .. } => self.fill(to),
+            Step::Encode { to, .. } => {
+                if let Some(over) = self.program.buffers.get(to.index()).and_then(|b| b.over) {
+                    self.end(over);
+                }
+                self.fill(to);
+            }
+            Step::Decode { to, .. } => self.fill(to),
             Step::Await(_) => {}
         }
         self.live

@@ -29,9 +29,9 @@ struct Writer<'a> {
     home: Vec<bool>,
     stored: Vec<(ValueId, Form)>,
     ran: Vec<OpId>,
-    parked: Vec<(ValueId, Tier)>,
-    /// By value: the tier in which the storage that it is a version of is at home, if that's not device memory.
-    tiers: Vec<Option<Tier>>,
+    parked: Vec<(ValueId, Form)>,
+    /// By value: the form in which the storage that it is a version of is at home, if that's not plain in device memory.
+    homes: Vec<Option<Form>>,
 }
 
 /// A random schedule of `graph`, in which seeded ops may run again where `replays_random` says so.
@@ -48,7 +48,7 @@ pub fn schedule(graph: &Graph, replays_random: bool, rng: &mut Rng) -> Schedule 
         stored: Vec::new(),
         ran: Vec::new(),
         parked: Vec::new(),
-        tiers: vec![None; graph.value_count()],
+        homes: vec![None; graph.value_count()],
         rng,
     };
     writer.park();
@@ -68,31 +68,34 @@ pub fn schedule(graph: &Graph, replays_random: bool, rng: &mut Rng) -> Schedule 
 }
 
 impl Writer<'_> {
-    /// Has some of the storages that last begin in another tier.
+    /// Has some of the storages that last begin in another tier, or encoded.
     fn park(&mut self) {
         for value in self.graph.value_ids() {
             let persistent = self.graph.value(value).role.is_persistent();
             if !(persistent && self.home[value.index()] && self.rng.chance(35)) {
                 continue;
             }
-            let tier = if self.rng.chance(30) { Tier::Disk } else { Tier::Host };
+            let form = match self.rng.below(10) {
+                0..2 => Form::Encoded(Codec::Zvc),
+                2..5 => Form::Tier(Tier::Disk),
+                _ => Form::Tier(Tier::Host),
+            };
             (self.here[value.index()], self.home[value.index()]) = (false, false);
-            self.parked.push((value, tier));
-            self.tiers[value.index()] = Some(tier);
-            self.stored.push((value, Form::Tier(tier)));
+            self.parked.push((value, form));
+            self.homes[value.index()] = Some(form);
+            self.stored.push((value, form));
         }
         for pair in self.graph.op_ids().flat_map(|op| self.graph.op(op).reuses).filter(|pair| pair.must) {
-            self.tiers[pair.output.index()] = self.tiers[pair.input.index()];
+            self.homes[pair.output.index()] = self.homes[pair.input.index()];
         }
     }
 
     /// Stores what parked storages hold at the end, where it's not there already.
     fn bring_home(&mut self) {
         for value in self.graph.value_ids() {
-            let Some(tier) = self.tiers[value.index()].filter(|_| self.graph.is_result(value)) else {
+            let Some(form) = self.homes[value.index()].filter(|_| self.graph.is_result(value)) else {
                 continue;
             };
-            let form = Form::Tier(tier);
             if !self.stored.contains(&(value, form)) || self.here[value.index()] && self.rng.chance(20) {
                 self.actions.push(Action::Store(value, form));
             }
@@ -107,9 +110,11 @@ impl Writer<'_> {
                 let Some(value) = self.rng.pick(&values) else { return };
                 let form = FORMS[self.rng.below(FORMS.len())];
                 self.actions.push(Action::Store(value, form));
-                self.stored.push((value, form));
-                if let Form::EncodedOn(_, codec) = form {
-                    self.stored.push((value, Form::Encoded(codec)));
+                if form.tier().is_some() {
+                    self.stored.push((value, form));
+                }
+                if let Form::EncodedOn(_, codec) | Form::Encoded(codec) = form {
+                    self.encoded(value, Form::Encoded(codec));
                 }
             }
             2..4 => {
@@ -136,6 +141,16 @@ impl Writer<'_> {
         }
     }
 
+    /// Notes that `value` is there in `form`: in an encoded home in the place of the version before.
+    fn encoded(&mut self, value: ValueId, form: Form) {
+        let mut versions = std::iter::successors(Some(value), |&version| self.graph.value(version).over);
+        let before = versions.find(|&version| self.stored.contains(&(version, form)));
+        if let Some(before) = before.filter(|_| self.homes[value.index()] == Some(form)) {
+            self.stored.retain(|&stored| stored != (before, form));
+        }
+        self.stored.push((value, form));
+    }
+
     /// Whether `op` may run again now.
     fn may_run(&self, op: OpId) -> bool {
         let op = self.graph.op(op);
@@ -155,8 +170,8 @@ impl Writer<'_> {
     fn run(&mut self, id: OpId) {
         let op = self.graph.op(id);
         for &value in op.reads {
-            if let Some(tier) = self.tiers[value.index()].filter(|_| !self.here[value.index()]) {
-                self.actions.push(Action::Load(value, Form::Tier(tier)));
+            if let Some(form) = self.homes[value.index()].filter(|_| !self.here[value.index()]) {
+                self.actions.push(Action::Load(value, form));
                 self.here[value.index()] = true;
             }
         }

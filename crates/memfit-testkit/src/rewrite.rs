@@ -270,8 +270,9 @@ impl<'a> Writer<'a> {
                 self.holdings[value.index()].push(Holding::Host(to));
             }
             (Holding::Plain(from), _) => {
-                let needed = self.graph.need_of(value);
-                let codec = self.rng.pick(&self.habits.codecs).filter(|codec| codec.keeps() >= needed);
+                let (needed, dtype) = (self.graph.need_of(value), self.graph.value(value).dtype);
+                let may = |codec: &Codec| codec.keeps() >= needed && codec.suits(dtype);
+                let codec = self.rng.pick(&self.habits.codecs).filter(may);
                 let Some(codec) = codec else { return Some(()) };
                 let slack = Bytes(if self.rng.chance(20) { self.rng.below(9) as u64 } else { 0 });
                 let size = codec.room(&self.graph.value(value)) + slack;

@@ -86,8 +86,8 @@ fn a_storage_that_begins_elsewhere_ends_there() {
     let graph = update();
     let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
     let (before, after, host) = (ValueId(0), ValueId(2), Form::Tier(Tier::Host));
-    let schedule = |actions: Vec<Action>, parked: Vec<(ValueId, Tier)>| Schedule { actions, parked };
-    let parked = vec![(before, Tier::Host)];
+    let schedule = |actions: Vec<Action>, parked: Vec<(ValueId, Form)>| Schedule { actions, parked };
+    let parked = vec![(before, host)];
     let (load, store) = (Action::Load(before, host), Action::Store(after, host));
     let good = schedule(vec![load, run(0), run(1), store], parked.clone());
     let program = good.program(&graph, InPlace::Must).expect("a schedule");
@@ -109,18 +109,41 @@ fn a_storage_that_begins_elsewhere_ends_there() {
     assert_eq!((program.parked.len(), program.resident.len()), (1, 0));
     let fault = |actions, parked| schedule(actions, parked).program(&graph, InPlace::Must).unwrap_err();
     // Without the store the tier has what the storage held before: stale.
-    let stale = Unscheduled::NotBack { value: after, tier: Tier::Host };
+    let stale = Unscheduled::NotBack { value: after, form: host };
     assert_eq!(fault(vec![load, run(0), run(1)], parked.clone()), stale);
     let elsewhere = Action::Store(after, Form::Tier(Tier::Disk));
     assert_eq!(fault(vec![load, run(0), run(1), elsewhere], parked.clone()), stale);
     let missing = Unscheduled::Missing { action: 0, value: before, form: None };
     assert_eq!(fault(vec![run(0), run(1), store], parked.clone()), missing);
-    for wrong in
-        [vec![(after, Tier::Host)], vec![(ValueId(9), Tier::Host)], [parked.clone(), parked].concat()]
-    {
+    for wrong in [vec![(after, host)], vec![(ValueId(9), host)], [parked.clone(), parked].concat()] {
         let value = wrong[0].0;
         assert_eq!(fault(vec![load, run(0), run(1), store], wrong), Unscheduled::NotParked { value });
     }
+}
+
+#[test]
+fn an_encoded_home_is_taken_over_by_the_next_version() {
+    let graph = update();
+    let run = |op: u32| Action::Run { op: memfit_ir::OpId(op), algorithm: 0 };
+    let (before, after, form) = (ValueId(0), ValueId(2), Form::Encoded(Codec::State8));
+    let (load, store) = (Action::Load(before, form), Action::Store(after, form));
+    let parked = vec![(before, form)];
+    let schedule = Schedule { actions: vec![load, run(0), run(1), store], parked: parked.clone() };
+    let program = schedule.program(&graph, InPlace::Must).expect("a schedule");
+    let encodes = |step: &&Step| matches!(step, Step::Encode { .. });
+    let Some(&Step::Encode { to, .. }) = program.steps.iter().find(encodes) else { panic!("no encoding") };
+    assert_eq!(program.resident.len(), 1);
+    assert_eq!(program.buffers[to.index()].over, Some(program.resident[0]));
+    // It is never given back: what is there at the end are the 20 bytes that were there at the start.
+    let frees =
+        |step: &&Step| matches!(step, Step::Free(buffer) if *buffer == to || *buffer == program.resident[0]);
+    assert_eq!(program.steps.iter().find(frees), None);
+    let stale = Schedule { actions: vec![load, run(0), run(1)], parked };
+    let fault = Unscheduled::NotBack { value: after, form };
+    assert_eq!(stale.program(&graph, InPlace::Must).unwrap_err(), fault);
+    let nowhere = Form::EncodedOn(Tier::Host, Codec::State8);
+    let parked = Schedule { actions: vec![], parked: vec![(before, nowhere)] };
+    assert_eq!(parked.program(&graph, InPlace::Must).unwrap_err(), Unscheduled::NotParked { value: before });
 }
 
 /// Three ops in a row, of which the last reads what the first and the second make.

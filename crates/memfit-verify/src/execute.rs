@@ -5,8 +5,8 @@ mod structure;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Bytes, Compute, Content, CopyId, Effect, Graph, Limits, Need, OpId, Place, Plan, Program, Step, Tier,
-    Value, ValueId,
+    Bytes, Codec, Compute, Content, CopyId, Effect, Graph, Limits, Need, OpId, Place, Plan, Program, Step,
+    Tier, Value, ValueId,
 };
 
 use crate::memory::{Accesses, Cell, Held, Memory, Stamp, Stay};
@@ -87,8 +87,7 @@ pub(crate) fn run(graph: &Graph, limits: &Limits, plan: &Plan) -> Result<Vec<Byt
     if judge.violations.is_empty() {
         judge.whole();
     }
-    let Judge { violations, peaks, .. } = judge;
-    if violations.is_empty() { Ok(peaks) } else { Err(Rejected { violations }) }
+    if judge.violations.is_empty() { Ok(judge.peaks) } else { Err(Rejected { violations: judge.violations }) }
 }
 
 impl Judge<'_> {
@@ -163,12 +162,13 @@ impl Judge<'_> {
             let (content, here) = (self.claims[stay].0, stay < self.program.buffers.len());
             let source = content.value().filter(|&id| {
                 let Value { producer, role, .. } = self.graph.value(id);
-                content == Content::Value(id) && producer.is_none() && (here || role.is_persistent())
+                let plain = content == Content::Value(id);
+                producer.is_none() && (here && plain || (here || plain) && role.is_persistent())
             });
             if source.is_none_or(|value| std::mem::replace(&mut present[value.index()], true)) {
                 self.object(Rule::Stay, || format!("{content:?} is no source, or is there twice"));
             }
-            self.define(stay, content, Need::Value, Stamp::default());
+            self.define(stay, content, content.codec().map_or(Need::Value, Codec::keeps), Stamp::default());
         }
     }
 
@@ -197,9 +197,7 @@ impl Judge<'_> {
                     join(&mut self.clocks[lane], clock);
                 }
             }
-            Step::Encode { from, to } | Step::Decode { from, to } => {
-                self.recode(from.index(), to.index(), now)
-            }
+            Step::Encode { from, to } | Step::Decode { from, to } => self.code(from.index(), to.index(), now),
         }
         thread
     }
@@ -214,16 +212,14 @@ impl Judge<'_> {
     }
 
     /// Encodes or decodes: both sides hold the same value, one of them plain.
-    fn recode(&mut self, from: Stay, to: Stay, now: Stamp) {
+    fn code(&mut self, from: Stay, to: Stay, now: Stamp) {
         let Some(held) = self.read(from, now) else { return };
         let encode = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Encode { .. }));
         match (held.content, self.claims[to].0) {
             (Content::Value(value), claim @ Content::Encoded(same, codec)) if encode && value == same => {
-                if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
-                    self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
-                }
-                if !codec.suits(self.graph.value(value).dtype) {
-                    self.object(Rule::Codec, || format!("`{}` encodes `f32` only", codec.name()));
+                // Its old bytes are given back, as by `Free`: R13 asks whether it is at home.
+                if let Some(before) = self.program.buffers.get(to).and_then(|buffer| buffer.over) {
+                    self.end_stay(before.index(), now);
                 }
                 self.define(to, claim, held.keeps.min(codec.keeps()), now);
             }
@@ -240,15 +236,11 @@ impl Judge<'_> {
             let (name, need) = (self.graph.value(wanted).name, op.need(at));
             let rule = if content == Content::Value(wanted) { Rule::Codec } else { Rule::Value };
             if rule == Rule::Value || keeps < need {
-                self.object(rule, || {
-                    format!("{buffer} holds {content:?} ({keeps:?}), not `{name}` ({need:?})")
-                });
+                self.object(rule, || format!("{buffer} is {content:?} ({keeps:?}), not `{name}` ({need:?})"));
             }
         }
-        let needed = match usize::from(compute.algorithm).checked_sub(1) {
-            None => op.workspace,
-            Some(alternative) => op.algorithms[alternative].workspace,
-        };
+        let other = usize::from(compute.algorithm).checked_sub(1).map(|other| op.algorithms[other].workspace);
+        let needed = other.unwrap_or(op.workspace);
         let scratch = compute.workspace.map(|buffer| buffer.index());
         if scratch.map_or(Bytes::ZERO, |buffer| self.claims[buffer].1) < needed {
             self.object(Rule::Size, || format!("workspace of {} B is missing or too small", needed.0));
@@ -260,10 +252,9 @@ impl Judge<'_> {
             let Value { over: must, may_over: may, .. } = self.graph.value(value);
             if let Some(before) = program.buffers[buffer.index()].over {
                 let operand = program.reads(compute).iter().position(|read| *read == before);
-                let input = operand.map(|operand| op.reads[operand]);
-                let paired = input.is_some_and(|input| must == Some(input) || may.contains(&input));
-                let same = self.range(before.index()) == self.range(buffer.index());
-                if !paired || !same || must.is_some_and(|demanded| Some(demanded) != input) {
+                let may = |input| must.map_or(may.contains(&input), |demanded| demanded == input);
+                let paired = operand.is_some_and(|operand| may(op.reads[operand]));
+                if !paired || self.range(before.index()) != self.range(buffer.index()) {
                     self.object(Rule::InPlace, || format!("{buffer} may not take over {before} here"));
                 }
                 self.end_stay(before.index(), now);
@@ -299,7 +290,7 @@ impl Judge<'_> {
         self.ordered(&before, true, now, || "the order of effects".to_owned());
     }
 
-    /// Starts a stay: R2, R3, R4, R6, R9.
+    /// Starts a stay: R2, R3, R4, R6, R9, R10, and what R14 says of types.
     fn define(&mut self, stay: Stay, content: Content, keeps: Need, now: Stamp) {
         let name = self.name(stay);
         let (claim, size, tier) = self.claims[stay];
@@ -314,13 +305,20 @@ impl Judge<'_> {
         if claim != content || !fits {
             self.object(Rule::Size, || format!("{name}, {claim:?} of {} B, gets {content:?}", size.0));
         }
+        if let Content::Encoded(value, codec) = content {
+            if codec.is_lossy() && !self.limits.lossy.contains(&codec) {
+                self.object(Rule::Lossy, || format!("`{}` is lossy and not allowed", codec.name()));
+            }
+            if !codec.suits(self.graph.value(value).dtype) {
+                self.object(Rule::Codec, || format!("`{}` encodes `f32` only", codec.name()));
+            }
+        }
         match self.program.buffers.get(stay) {
             Some(buffer) => {
-                let computed = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Compute(_)));
-                if buffer.over.is_some() && !(computed && matches!(content, Content::Value(_))) {
-                    self.object(Rule::InPlace, || {
-                        format!("{name} takes over bytes where nothing can be taken over")
-                    });
+                let step = self.step.map(|at| self.program.steps[at]);
+                let takes = matches!(step, Some(Step::Compute(_) | Step::Encode { .. }));
+                if buffer.over.is_some() && (!takes || content == Content::Workspace) {
+                    self.object(Rule::InPlace, || format!("{name} can take over nothing here"));
                 }
                 self.check_place(stay, content);
             }
@@ -428,21 +426,24 @@ impl Judge<'_> {
                 self.object(Rule::Effect, || format!("{op} `{name}` never runs"));
             }
         }
-        let mut at_end: BTreeMap<ValueId, Vec<Stay>> = BTreeMap::new();
+        let mut at_end: BTreeMap<Content, Vec<Stay>> = BTreeMap::new();
         let here = (0..self.stages.len()).filter(|&stay| self.stages[stay] == Stage::Here);
         for stay in here.collect::<Vec<_>>() {
             let held = self.own_cell(stay).and_then(|cell| cell.held);
-            if let Some(Held { content: Content::Value(value), keeps: Need::Value, .. }) = held {
-                at_end.entry(value).or_default().push(stay);
+            if let Some(Held { content, keeps: Need::Value, .. }) = held {
+                at_end.entry(content).or_default().push(stay);
             }
         }
         let at_start = self.program.resident.iter().map(|buffer| buffer.index());
         let at_start = at_start.chain(self.program.parked.iter().map(|&copy| self.copy(copy)));
-        let homes: BTreeMap<Content, Stay> = at_start.map(|stay| (self.claims[stay].0, stay)).collect();
+        let homes: BTreeMap<_, _> = at_start.map(|stay| (self.claims[stay].0.value(), stay)).collect();
         let last = last_versions(self.graph);
         for &value in self.graph.results() {
-            let mut stays = at_end.get(&value).into_iter().flatten();
-            let back = match last.get(&value).map(|&source| homes.get(&Content::Value(source))) {
+            let home = last.get(&value).map(|&source| homes.get(&Some(source)));
+            let codec = home.flatten().and_then(|&home| self.claims[home].0.codec());
+            let wanted = codec.map_or(Content::Value(value), |codec| Content::Encoded(value, codec));
+            let mut stays = at_end.get(&wanted).into_iter().flatten();
+            let back = match home {
                 Some(Some(&home)) => stays.any(|&stay| self.range(stay) == self.range(home)),
                 Some(None) => false,
                 None => stays.any(|&stay| stay < self.program.buffers.len()),

@@ -13,7 +13,8 @@
 //! - **R1 structure**: every id names something; the layout has a place for each buffer; a compute step has
 //!   one buffer for each operand of its op, and names one of its algorithms; `lanes` is empty or complete.
 //! - **R2 stay**: a buffer or host copy is filled once, used only between then and its end, and ended once. What is there
-//!   before the first step is what no op defines, each value once; a copy that is, is what a persistent storage begins with.
+//!   before the first step is what no op defines, each value once; a copy that is, is what a persistent storage begins with, and so is
+//!   what is encoded.
 //!   `Free` says that a stay is over and touches nothing: R11 and R12 keep the bytes from whoever comes next until
 //!   all who touched them are done.
 //! - **R3 size**: a buffer is as large as what it holds (encoded: at least the codec's room for it; workspace: at
@@ -23,7 +24,8 @@
 //! - **R6 overwrite**: nothing is written over bytes whose buffer has not ended, be it an input of the same
 //!   step or a sibling output.
 //! - **R7 in place**: a buffer takes over another's bytes only where the graph has a pair for it, at the same
-//!   place with the same size, and always where the pair is a must.
+//!   place with the same size, and always where the pair is a must. What is encoded may take over any: those bytes are given
+//!   back by that, and R13 asks whether what is there is at home.
 //! - **R8 effect**: `Once` and `Collective` ops run exactly once, `Seeded` ones at least once, and again only
 //!   if the host replays generator state, and once their first run is done; first runs keep the graph's order within
 //!   {Seeded} and within {Once, Collective}.
@@ -36,7 +38,7 @@
 //! - **R12 lane**: two steps on different lanes touch the same bytes, one of them writing, only in an
 //!   order that `Await`s enforce; an `Await` names an earlier step; lanes exist, 1,024 of them at most.
 //! - **R13 result**: at the end every result is in device memory, and the last version of every persistent storage is
-//!   where the first one was at the start, its *home* (the same place, or a copy in the same tier), so that the step can run
+//!   where the first one was at the start, its *home* (the same place and encoding, or a copy in the same tier), so that the step can run
 //!   again. A copy of an earlier version is not that.
 //! - **R14 codec**: what codecs have left of a value is as much as an op needs of that operand, and all of it where R13 asks
 //!   for it; codecs that know numbers encode `f32`.

@@ -1,6 +1,6 @@
 //! Which strategies a goal comes to: those that are named, else the defaults that its means allow.
 
-use memfit_ir::{Bytes, Device, Graph, Tier};
+use memfit_ir::{Bytes, Codec, Device, Graph, Role, Tier};
 use memfit_plan::Means;
 use memfit_plan::families::{self, Named, Strategy, Unknown, default_of};
 use memfit_plan::order::Order;
@@ -132,6 +132,18 @@ impl Choice {
         let limits = self.device.limits();
         let tiers = Tier::ALL.iter().filter(|(tier, _)| self.device.link_to(*tier).is_some());
         tiers.map(|&(tier, _)| limits.tier(tier)).sum()
+    }
+
+    /// Bytes of `graph`'s state that need not be there, since it may be at home encoded: none where that is not allowed.
+    pub(crate) fn quantised(&self, graph: &Graph, goal: &Goal) -> Bytes {
+        let codec = Codec::State8;
+        let compresses = self.schedulers.iter().any(|one| one.family.means.compress);
+        if !compresses || !goal.options.lossy.contains(&codec) {
+            return Bytes::ZERO;
+        }
+        let values = graph.value_ids().map(|id| graph.value(id));
+        let state = values.filter(|value| value.role == Role::State && value.producer.is_none());
+        state.map(|value| value.size.saturating_sub(codec.room(&value))).sum()
     }
 
     /// Leaves what waits no other way than encoded.

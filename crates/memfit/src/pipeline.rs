@@ -226,7 +226,8 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
     let best = order.order(graph, &planner.context(Bytes::ZERO));
     let other = (order.info().name == default_of("order") && best != given).then_some(&given[..]);
     let orders = Orders { first: &best, other };
-    let bound = Floor::below(graph, goal.device.align, choice.elsewhere());
+    let away = choice.elsewhere() + choice.quantised(graph, goal);
+    let bound = Floor::below(graph, goal.device.align, away);
     let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, (&floor, &bound))?;
     let mut names = vec![format!("order:{}", order.info().name)];
     let mut instead = None;

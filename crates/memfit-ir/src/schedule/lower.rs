@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::stays::{StayId, Stays};
+use super::stays::{StayId, Stays, home_before};
 use super::{Action, Form};
 use crate::{
     BufferId, Bytes, Codec, Content, CopyId, Graph, InPlace, OpId, Program, Step, StepId, Tier, ValueId,
@@ -113,11 +113,10 @@ impl Lowering<'_> {
         let is_source = |&value: &ValueId| self.graph.value(value).producer.is_none();
         let sources: Vec<ValueId> = self.graph.value_ids().filter(is_source).collect();
         for &value in &sources {
-            if let Some(tier) = self.stays.parked(value) {
-                let copy = self.program.copy(Content::Value(value), self.size(value), tier);
-                self.program.parked.push(copy);
-                let stored = Stored { stay: self.begin(), held: Held::Copy(copy), busy: IDLE };
-                self.forms.insert((value, Form::Tier(tier)), stored);
+            if let Some(form) = self.stays.parked(value) {
+                let held = self.parked(value, form);
+                let stored = Stored { stay: self.begin(), held, busy: IDLE };
+                self.forms.insert((value, form), stored);
                 continue;
             }
             let buffer = self.program.buffer(Content::Value(value), self.size(value), None);
@@ -128,6 +127,23 @@ impl Lowering<'_> {
         for value in sources {
             if self.here[value.index()].is_some_and(|here| self.stays.is_unused(here.stay)) {
                 self.free(value);
+            }
+        }
+    }
+
+    /// What holds `value` before the first action, which is at home in `form`.
+    fn parked(&mut self, value: ValueId, form: Form) -> Held {
+        match form {
+            Form::Tier(tier) | Form::EncodedOn(tier, _) => {
+                let copy = self.program.copy(Content::Value(value), self.size(value), tier);
+                self.program.parked.push(copy);
+                Held::Copy(copy)
+            }
+            Form::Encoded(codec) => {
+                let room = codec.room(&self.graph.value(value));
+                let buffer = self.program.buffer(Content::Encoded(value, codec), room, None);
+                self.program.resident.push(buffer);
+                Held::Buffer(buffer)
             }
         }
     }
@@ -313,11 +329,17 @@ impl Lowering<'_> {
 
     /// Makes the encoded form of `value` in device memory.
     fn encode(&mut self, value: ValueId, from: BufferId, codec: Codec) -> BufferId {
-        let to =
-            self.program.buffer(Content::Encoded(value, codec), codec.room(&self.graph.value(value)), None);
+        let form = Form::Encoded(codec);
+        let before = home_before(self.graph, self.stays.parked(value), (value, form), &self.forms);
+        let over = before.and_then(|(key, _)| self.forms.remove(&key)).and_then(|stored| match stored.held {
+            Held::Buffer(buffer) => Some(buffer),
+            Held::Copy(_) => None,
+        });
+        let room = codec.room(&self.graph.value(value));
+        let to = self.program.buffer(Content::Encoded(value, codec), room, over);
         self.push(Step::Encode { from, to });
         let stored = Stored { stay: self.begin(), held: Held::Buffer(to), busy: IDLE };
-        self.forms.insert((value, Form::Encoded(codec)), stored);
+        self.forms.insert((value, form), stored);
         to
     }
 

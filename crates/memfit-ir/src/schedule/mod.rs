@@ -13,9 +13,10 @@
 //! - **Homes.** A storage that is there before the first step and after the last stays where it is
 //!   ([`Graph::lasting`]). A run that defines a version of it which is there already leaves it alone: what the run
 //!   writes goes at once. So an op may run again on loaded copies of the storages that it mutates.
-//! - **Homes elsewhere.** A storage of [`Schedule::parked`] begins in another tier and ends there: its copy is there before
-//!   the first action, and what it holds at the end must have been stored there. In device memory it is like any other
-//!   value: loaded, used, stored where it was mutated, gone after its last use.
+//! - **Homes elsewhere.** A storage of [`Schedule::parked`] begins in another tier, or encoded, and ends so: that form is there
+//!   before the first action, and what it holds at the end must have been stored in it. Plain in device memory it is like any other
+//!   value: loaded, used, stored where it was mutated, gone after its last use. An encoded home stays where it is: what is stored
+//!   there takes over the bytes of the version before.
 
 mod lower;
 mod stays;
@@ -80,9 +81,9 @@ pub enum Action {
 pub struct Schedule {
     /// What is done, in this order.
     pub actions: Vec<Action>,
-    /// Parameters, state and constants that begin and end the step in another tier, by the value that they begin with;
-    /// each once.
-    pub parked: Vec<(ValueId, Tier)>,
+    /// Parameters, state and constants that begin and end the step in another tier, or encoded in device memory, by the value that
+    /// they begin with; each once.
+    pub parked: Vec<(ValueId, Form)>,
 }
 
 /// Why a list of actions is no schedule of a graph.
@@ -114,17 +115,17 @@ pub enum Unscheduled {
         /// The value.
         value: ValueId,
     },
-    /// Nothing that lasts begins with this value, or it is parked twice.
+    /// Nothing that lasts begins with this value, it is parked twice, or in a form that is no home.
     NotParked {
         /// The value.
         value: ValueId,
     },
-    /// A storage that began in another tier holds this at the end, which is not there.
+    /// A storage that began in another form holds this at the end, which is not there in it.
     NotBack {
         /// The value.
         value: ValueId,
-        /// The tier.
-        tier: Tier,
+        /// The form.
+        form: Form,
     },
 }
 
@@ -145,11 +146,11 @@ impl fmt::Display for Unscheduled {
             Unscheduled::NotParked { value } => {
                 write!(
                     f,
-                    "{value} can't begin in another tier: it is not what a storage that lasts begins with, once"
+                    "{value} can't begin in another form: it is not what a storage that lasts begins with, once"
                 )
             }
-            Unscheduled::NotBack { value, tier } => {
-                write!(f, "{value} is not in {} memory at the end, where its storage began", tier.name())
+            Unscheduled::NotBack { value, form } => {
+                write!(f, "{value} is not there as {form:?} at the end, as its storage began")
             }
         }
     }

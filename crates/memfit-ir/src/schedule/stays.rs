@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Action, Form, Schedule, Unscheduled};
-use crate::{Graph, OpId, Tier, ValueId};
+use crate::{Graph, OpId, ValueId};
 
 /// A stay's name: they are numbered in the order in which actions begin them, sources first.
 pub(super) type StayId = usize;
@@ -21,8 +21,8 @@ pub(super) struct Stays {
     here: Vec<Option<StayId>>,
     /// The latest stays of forms.
     forms: BTreeMap<(ValueId, Form), StayId>,
-    /// By value: the tier in which the storage that it is a version of is at home, if that's not device memory.
-    tiers: Vec<Option<Tier>>,
+    /// By value: the form in which the storage that it is a version of is at home, if that's not plain in device memory.
+    forms_at_home: Vec<Option<Form>>,
 }
 
 impl Stays {
@@ -69,9 +69,9 @@ impl Stays {
         self.lasting[value.index()]
     }
 
-    /// The tier in which the storage that `value` is a version of begins and ends, if that's not device memory.
-    pub(super) fn parked(&self, value: ValueId) -> Option<Tier> {
-        self.tiers[value.index()]
+    /// The form in which the storage that `value` is a version of begins and ends, if that's not plain in device memory.
+    pub(super) fn parked(&self, value: ValueId) -> Option<Form> {
+        self.forms_at_home[value.index()]
     }
 
     fn empty(graph: &Graph) -> Stays {
@@ -82,27 +82,27 @@ impl Stays {
             lasting: graph.lasting(),
             here: vec![None; count],
             forms: BTreeMap::new(),
-            tiers: vec![None; count],
+            forms_at_home: vec![None; count],
         }
     }
 
-    fn start(graph: &Graph, parked: &[(ValueId, Tier)]) -> Result<Stays, Unscheduled> {
+    fn start(graph: &Graph, parked: &[(ValueId, Form)]) -> Result<Stays, Unscheduled> {
         let mut stays = Stays::empty(graph);
-        for &(value, tier) in parked {
+        for &(value, form) in parked {
             let begins = |value: ValueId| {
                 let this = graph.value(value);
                 this.producer.is_none() && this.role.is_persistent() && stays.lasting[value.index()]
             };
-            let is_new = value.index() < graph.value_count() && stays.tiers[value.index()].is_none();
-            if !is_new || !begins(value) {
+            let is_new = value.index() < graph.value_count() && stays.forms_at_home[value.index()].is_none();
+            if !is_new || !begins(value) || matches!(form, Form::EncodedOn(..)) {
                 return Err(Unscheduled::NotParked { value });
             }
-            stays.tiers[value.index()] = Some(tier);
+            stays.forms_at_home[value.index()] = Some(form);
         }
         // Its later versions have the same home.
         if !parked.is_empty() {
             for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
-                stays.tiers[pair.output.index()] = stays.tiers[pair.input.index()];
+                stays.forms_at_home[pair.output.index()] = stays.forms_at_home[pair.input.index()];
             }
         }
         stays.sources(graph);
@@ -112,10 +112,10 @@ impl Stays {
     /// What is there before the first action.
     fn sources(&mut self, graph: &Graph) {
         for value in graph.value_ids().filter(|&value| graph.value(value).producer.is_none()) {
-            match self.tiers[value.index()] {
-                Some(tier) => {
-                    let copy = self.begin(0, false);
-                    self.forms.insert((value, Form::Tier(tier)), copy);
+            match self.forms_at_home[value.index()] {
+                Some(form) => {
+                    let stay = self.begin(0, false);
+                    self.forms.insert((value, form), stay);
                 }
                 None => {
                     let home = self.lasting[value.index()];
@@ -156,12 +156,10 @@ impl Stays {
                 if let Form::EncodedOn(_, codec) = form {
                     let encoded = Form::Encoded(codec);
                     if self.use_form(at, value, encoded).is_err() {
-                        let stay = self.begin(at + 1, false);
-                        self.forms.insert((value, encoded), stay);
+                        self.store(graph, at, (value, encoded));
                     }
                 }
-                let stay = self.begin(at + 1, false);
-                self.forms.insert((value, form), stay);
+                self.store(graph, at, (value, form));
             }
             Action::Load(value, _) if self.at_home(value) => {
                 return Err(Unscheduled::AtHome { action: at, value });
@@ -174,6 +172,16 @@ impl Stays {
             Action::Release(value, Some(form)) => self.use_form(at, value, form)?,
         }
         Ok(())
+    }
+
+    fn store(&mut self, graph: &Graph, at: usize, (value, form): (ValueId, Form)) {
+        if let Some((key, stay)) = home_before(graph, self.parked(value), (value, form), &self.forms) {
+            // Not given back, but taken over.
+            self.last[stay] = usize::MAX;
+            self.forms.remove(&key);
+        }
+        let stay = self.begin(at + 1, false);
+        self.forms.insert((value, form), stay);
     }
 
     fn run(&mut self, graph: &Graph, at: usize, op: OpId) -> Result<(), Unscheduled> {
@@ -218,12 +226,9 @@ impl Stays {
     fn keep_results(&mut self, graph: &Graph) -> Option<Unscheduled> {
         let mut missing = None;
         for &value in graph.results() {
-            let (stay, without) = match self.tiers[value.index()] {
+            let (stay, without) = match self.parked(value) {
                 None => (self.here[value.index()], Unscheduled::NoResult { value }),
-                Some(tier) => {
-                    let copy = self.forms.get(&(value, Form::Tier(tier))).copied();
-                    (copy, Unscheduled::NotBack { value, tier })
-                }
+                Some(form) => (self.forms.get(&(value, form)).copied(), Unscheduled::NotBack { value, form }),
             };
             match stay {
                 Some(stay) => self.last[stay] = usize::MAX,
@@ -232,4 +237,18 @@ impl Stays {
         }
         missing
     }
+}
+
+/// What an encoded home holds, of `forms`, when `value` is stored there in `form`: the version whose bytes that takes over, with what is
+/// known of it. `None` where the storage of `value` has no such home.
+pub(super) fn home_before<T: Copy>(
+    graph: &Graph,
+    home: Option<Form>,
+    (value, form): (ValueId, Form),
+    forms: &BTreeMap<(ValueId, Form), T>,
+) -> Option<((ValueId, Form), T)> {
+    let is_home = matches!(form, Form::Encoded(_)) && home == Some(form);
+    let mut versions = std::iter::successors(Some(value), |&version| graph.value(version).over);
+    let held = |version: ValueId| forms.get(&(version, form)).map(|&held| ((version, form), held));
+    if is_home { versions.find_map(held) } else { None }
 }

@@ -1,6 +1,6 @@
 //! Memory and kernels.
 
-use memfit_ir::{BufferId, Bytes, Compute, Content, Graph, Limits, OpId, Plan, ValueId};
+use memfit_ir::{BufferId, Bytes, Codec, Compute, Content, Graph, Limits, OpId, Plan, ValueId};
 
 use super::codebook::Codebook;
 use super::kernel::{element, filled, hash, is_paired, pair, start, whole, written};
@@ -237,20 +237,25 @@ impl<'a> Machine<'a> {
         let this = self.graph.value(value);
         let target = self.span(to, codec.room(&this))?;
         let before = hash(0, self.bytes(source));
-        let allowed = !codec.is_lossy() || self.limits.lossy.contains(&codec);
         let plain = self.bytes(source).to_vec();
-        let encoded = self.codes.encode(
-            plain,
-            codec,
-            allowed && codec.suits(this.dtype),
-            target.end - target.start,
-            filled(&this),
-        );
+        let encoded = self.pack(plain, (value, codec), target.end - target.start);
         self.store(target, &encoded);
         if hash(0, self.bytes(source)) != before {
             self.scribble(target);
         }
         Ok(())
+    }
+
+    /// `plain`, which `value` is, encoded into `room` bytes.
+    pub(super) fn pack(&mut self, plain: Vec<u8>, (value, codec): (ValueId, Codec), room: usize) -> Vec<u8> {
+        let this = self.graph.value(value);
+        let allowed = !codec.is_lossy() || self.limits.lossy.contains(&codec);
+        self.codes.encode(plain, codec, allowed && codec.suits(this.dtype), room, filled(&this))
+    }
+
+    /// Whether `right` comes out of what is encoded at `span`.
+    pub(super) fn unpacks_to(&self, span: Span, codec: Codec, right: &[u8]) -> bool {
+        self.codes.decode(self.bytes(span), codec, right.len()).as_deref() == Some(right)
     }
 
     /// Writes back what `from` holds encoded.

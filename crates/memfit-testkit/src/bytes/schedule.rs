@@ -163,13 +163,21 @@ impl<'a> Run<'a> {
         let program = &self.plan.program;
         let mut loads: Vec<(BufferId, Vec<u8>)> = Vec::new();
         for &buffer in &program.resident {
-            let value = self.source(self.machine.content(buffer))?;
-            let is_kept = step > 0 && self.truth.last[value.index()].is_some();
-            let span = self.machine.span(buffer, self.machine.graph.value(value).size)?;
-            let bytes = if is_kept {
+            let content = self.machine.content(buffer);
+            let value = self.source(content)?;
+            let (this, last) = (self.machine.graph.value(value), self.truth.last[value.index()]);
+            let codec = content.and_then(Content::codec);
+            if codec.is_some() && last.is_none() {
+                return Err("a batch that is encoded");
+            }
+            let size = codec.map_or(this.size, |codec| codec.room(&this));
+            let span = self.machine.span(buffer, size)?;
+            let bytes = if step > 0 && last.is_some() {
                 self.machine.bytes(span).to_vec()
             } else {
-                self.truth.source(self.machine.graph, value, step)
+                let plain = self.truth.source(self.machine.graph, value, step);
+                let room = self.machine.bytes(span).len();
+                codec.map_or(plain.clone(), |codec| self.machine.pack(plain, (value, codec), room))
             };
             loads.push((buffer, bytes));
         }
@@ -177,6 +185,9 @@ impl<'a> Run<'a> {
         for &copy in &program.parked {
             let content = program.copies.get(copy.index()).map(|copy| copy.content);
             let value = self.source(content)?;
+            if content != Some(Content::Value(value)) {
+                return Err("a source that is none");
+            }
             let last = self.truth.last[value.index()].ok_or("a batch on the host")?;
             let bytes = if step == 0 {
                 self.truth.source(self.machine.graph, value, step)
@@ -190,8 +201,9 @@ impl<'a> Run<'a> {
         self.machine.filled.fill(false);
         self.copies.fill(None);
         for (buffer, bytes) in loads {
-            let value = self.source(self.machine.content(buffer))?;
-            self.machine.fill_span(buffer, Some(value))?;
+            let content = self.machine.content(buffer);
+            let value = self.source(content)?;
+            self.machine.fill_span(buffer, Some(value).filter(|_| content == Some(Content::Value(value))))?;
             let span = self.machine.span(buffer, Bytes(bytes.len() as u64))?;
             self.machine.store(span, &bytes);
         }
@@ -204,7 +216,7 @@ impl<'a> Run<'a> {
     fn source(&self, content: Option<Content>) -> Ran<ValueId> {
         let graph = self.machine.graph;
         match content {
-            Some(Content::Value(value))
+            Some(Content::Value(value) | Content::Encoded(value, _))
                 if value.index() < graph.value_count() && graph.value(value).producer.is_none() =>
             {
                 Ok(value)
@@ -424,12 +436,19 @@ impl<'a> Run<'a> {
             let found = match self.truth.last_of[value.index()] {
                 Some(source) => {
                     let claim = Content::Value(source);
-                    let home =
-                        program.resident.iter().find(|&&buffer| self.machine.content(buffer) == Some(claim));
-                    match home {
-                        Some(&home) => {
+                    let content = |buffer: BufferId| self.machine.content(buffer);
+                    let is_home =
+                        |buffer: BufferId| content(buffer).is_some_and(|c| c.value() == Some(source));
+                    let home = program.resident.iter().find(|&&buffer| is_home(buffer));
+                    match home.map(|&home| (home, content(home).and_then(Content::codec))) {
+                        Some((home, None)) => {
                             let span = self.machine.span(home, size)?;
                             self.machine.bytes(span) == right.as_slice()
+                        }
+                        Some((home, Some(codec))) => {
+                            let room = codec.room(&self.machine.graph.value(source));
+                            let span = self.machine.span(home, room)?;
+                            self.machine.unpacks_to(span, codec, right)
                         }
                         None => {
                             let mut copies = program.parked.iter().map(|copy| &program.copies[copy.index()]);

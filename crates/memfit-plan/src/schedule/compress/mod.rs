@@ -9,12 +9,14 @@ mod best;
 mod cdma;
 mod gist;
 mod maps;
+mod quantised_state;
 mod zvc;
 
 pub use actnn::ActNn;
 pub use best::Best;
 pub use cdma::Cdma;
 pub use gist::Gist;
+pub use quantised_state::QuantisedState;
 pub use zvc::Zvc;
 
 // What all of the family stands on; strategies import it from here.
@@ -23,9 +25,18 @@ use maps::maps;
 use super::layers::turn;
 use super::moves::Choices;
 use super::refine::{encoding, refine};
-use super::transfers::{Chooser, Codecs, Waits, Window, leave_when_copied, link, return_one_ahead};
-use super::{Front, Infeasible, RunList, Scheduler, Task};
+use super::transfers::{Chooser, Codecs, Waits, Window, leave_when_copied, link, return_one_ahead, timed};
+use super::{Algorithms, Front, Infeasible, RunList, Scheduler, Task};
 
 /// Every strategy. This order is the order of the manual.
-pub const COMPRESSES: &[&dyn Scheduler] =
-    &[&Zvc::MAPS, &Zvc::ALL, &Gist::LOSSLESS, &Gist::WHOLE, &ActNn, &Cdma, &Best];
+pub const COMPRESSES: &[&dyn Scheduler] = &[
+    &Zvc::MAPS,
+    &Zvc::ALL,
+    &Gist::LOSSLESS,
+    &Gist::WHOLE,
+    &ActNn::ALL,
+    &ActNn::ENOUGH,
+    &QuantisedState,
+    &Cdma,
+    &Best,
+];

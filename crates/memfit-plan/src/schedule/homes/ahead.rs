@@ -84,7 +84,8 @@ fn due(stays: &[HomeStay], begins: &[u64], device: &Device) -> Vec<u64> {
     let mut due = vec![0; stays.len()];
     let mut next = [u64::MAX; Tier::ALL.len()];
     for (at, stay) in stays.iter().enumerate().rev() {
-        let tier = &mut next[stay.tier().index()];
+        let Some(tier) = stay.tier() else { continue };
+        let tier = &mut next[tier.index()];
         *tier = (*tier).min(begins[stay.first]).saturating_sub(takes(stay, device)[1]);
         due[at] = *tier;
     }
@@ -93,7 +94,7 @@ fn due(stays: &[HomeStay], begins: &[u64], device: &Device) -> Vec<u64> {
 
 /// Ns that the transfers of `stay` take: out, and in.
 fn takes(stay: &HomeStay, device: &Device) -> [u64; 2] {
-    let Some(link) = device.link_to(stay.tier()) else { return [0; 2] };
+    let Some(link) = stay.tier().and_then(|tier| device.link_to(tier)) else { return [0; 2] };
     let size = crate::problem::bytes(stay.bytes);
     [link.out_time(size).0, link.in_time(size).0]
 }
@@ -183,7 +184,7 @@ impl Walk<'_> {
                 }
                 self.live[run..first].iter_mut().for_each(|live| *live += bytes);
             }
-            let tier = self.stays[self.next].tier().index();
+            let tier = self.stays[self.next].tier().unwrap_or_default().index();
             let takes = takes(&self.stays[self.next], self.device)[1];
             let there = self.queues[tier][1].max(now).saturating_add(takes);
             self.queues[tier][1] = there;
@@ -199,7 +200,7 @@ impl Walk<'_> {
         while let Some(&at) = self.ends.last().filter(|&&at| self.stays[at].last <= run) {
             self.ends.pop();
             let stay = self.stays[at];
-            let tier = stay.tier().index();
+            let tier = stay.tier().unwrap_or_default().index();
             let there = self.queues[tier][0].max(now).saturating_add(takes(&stay, self.device)[0]);
             self.queues[tier][0] = there;
             self.leaving.push((at, there));

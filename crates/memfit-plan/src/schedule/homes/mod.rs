@@ -1,4 +1,4 @@
-//! Parameters, state and constants that are at home in another tier: on the device only for the ops that use them.
+//! Parameters, state and constants that are at home in another tier, or encoded: plain on the device only for the ops that use them.
 //!
 //! Such a storage begins and ends the step as a copy in its tier. It is loaded before a use, and where an op has mutated it,
 //! stored after that; what was only read need not be stored, since the copy is still what it is. The step is cyclic: from the
@@ -7,13 +7,13 @@
 //! For everybody who plans runs and moves other values, a use of such a storage is scratch memory of the run that uses it
 //! ([`Task::parked`]): that is all there must be room for. When it is loaded and stored beside that is decided last, for a given
 //! list of runs with what else is away: right beside the use, or as far from it as hides the transfers where there is room
-//! ([`ahead()`]).
+//! ([`ahead()`]). One that is at home encoded ([`Task::encoded`]) is decoded and encoded right beside its uses.
 
 mod ahead;
 mod rungs;
 mod stays;
 
-use memfit_ir::{Bytes, Device, Phase, Role, Tier, ValueId};
+use memfit_ir::{Bytes, Codec, Device, Form, Phase, Role, Tier, ValueId};
 
 pub(super) use ahead::ahead;
 pub(super) use rungs::{or_parked, rungs, without_optimizer_state};
@@ -25,7 +25,7 @@ use super::memo::Memo;
 use super::transfers::LEAST;
 use crate::problem::{bytes, signed};
 
-/// The storages of a task that are at home in another tier.
+/// The storages of a task that are at home in another tier, or encoded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Homes {
     list: Vec<Home>,
@@ -38,8 +38,8 @@ pub(super) struct Homes {
 struct Home {
     /// What it begins with.
     value: ValueId,
-    tier: Tier,
-    /// Bytes on the device, rounded up to the alignment.
+    form: Form,
+    /// Bytes on the device while it is plain there, rounded up to the alignment.
     bytes: i64,
 }
 
@@ -48,9 +48,14 @@ impl Homes {
         self.list.is_empty()
     }
 
-    /// What begins the step in another tier.
-    pub(super) fn parked(&self) -> Vec<(ValueId, Tier)> {
-        self.list.iter().map(|home| (home.value, home.tier)).collect()
+    /// What begins the step in another form.
+    pub(super) fn parked(&self) -> Vec<(ValueId, Form)> {
+        self.list.iter().map(|home| (home.value, home.form)).collect()
+    }
+
+    /// Whether some are in another tier.
+    pub(super) fn are_elsewhere(&self) -> bool {
+        self.list.iter().any(|home| home.form.tier().is_some())
     }
 
     fn of(&self, value: ValueId) -> Option<usize> {
@@ -72,7 +77,7 @@ pub(super) struct Movable {
 }
 
 impl<'g> Task<'g> {
-    /// Whether some storages are at home in another tier.
+    /// Whether some storages are at home in another tier, or encoded.
     pub(super) fn is_parked(&self) -> bool {
         !self.homes.is_empty()
     }
@@ -143,22 +148,44 @@ impl<'g> Task<'g> {
             Some(_) => limits.tier(tier),
             None => Bytes::ZERO,
         });
-        let source_of = self.source_of();
-        let mut place_of: Vec<Option<u32>> = vec![None; source_of.len()];
-        let mut homes = Homes::default();
+        let mut list = Vec::new();
         for &value in storages {
             let size = self.graph.value(value).size;
             let room = Tier::ALL.into_iter().find(|(tier, _)| left[tier.index()] >= size);
             let Some((tier, _)) = room else { continue };
             left[tier.index()] = left[tier.index()].saturating_sub(size);
-            place_of[value.index()] = u32::try_from(homes.list.len()).ok();
-            homes.list.push(Home { value, tier, bytes: self.bytes[value.index()] });
+            list.push(Home { value, form: Form::Tier(tier), bytes: self.bytes[value.index()] });
         }
+        self.at_home(list, 0)
+    }
+
+    /// The same task with all optimizer state at home in device memory, encoded by `codec` where that is smaller.
+    pub(super) fn encoded(&self, codec: Codec, device: &Device) -> Task<'g> {
+        let (mut list, mut kept) = (Vec::new(), 0);
+        for Movable { value, bytes, .. } in self.movable().into_iter().filter(|one| one.is_optimizer_state) {
+            let this = self.graph.value(value);
+            let room = signed(codec.room(&this).round_up(device.align));
+            if codec.suits(this.dtype) && room < bytes {
+                list.push(Home { value, form: Form::Encoded(codec), bytes });
+                kept += room;
+            }
+        }
+        self.at_home(list, kept)
+    }
+
+    /// The same task with these homes, which keep so many bytes in device memory.
+    fn at_home(&self, list: Vec<Home>, kept: i64) -> Task<'g> {
+        let source_of = self.source_of();
+        let mut place_of: Vec<Option<u32>> = vec![None; source_of.len()];
+        for (place, home) in list.iter().enumerate() {
+            place_of[home.value.index()] = u32::try_from(place).ok();
+        }
+        let mut homes = Homes { list, of: Vec::new() };
         homes.of =
             source_of.iter().map(|source| source.and_then(|source| place_of[source.index()])).collect();
         let mut task = self.clone();
         task.memo = Memo::default();
-        task.constant -= homes.list.iter().map(|home| home.bytes).sum::<i64>();
+        task.constant += kept - homes.list.iter().map(|home| home.bytes).sum::<i64>();
         for node in 0..task.nodes() {
             task.workspace[node] += homes.used_by(self.reads_of(NodeId::at(node), true));
             task.later_workspace[node] += homes.used_by(self.reads_of(NodeId::at(node), false));
@@ -172,10 +199,10 @@ impl<'g> Task<'g> {
         let mut device = device.clone();
         for home in &self.homes.list {
             let size = self.graph.value(home.value).size;
-            match (home.tier, &mut device.disk) {
-                (Tier::Host, _) => device.host_memory = device.host_memory.saturating_sub(size),
-                (Tier::Disk, Some(disk)) => disk.capacity = disk.capacity.saturating_sub(size),
-                (Tier::Disk, None) => {}
+            match (home.form.tier(), &mut device.disk) {
+                (Some(Tier::Host), _) => device.host_memory = device.host_memory.saturating_sub(size),
+                (Some(Tier::Disk), Some(disk)) => disk.capacity = disk.capacity.saturating_sub(size),
+                (Some(Tier::Disk), None) | (None, _) => {}
             }
         }
         device

@@ -11,7 +11,7 @@ use crate::schedule::ids::NodeId;
 pub(in crate::schedule) struct HomeStay {
     /// Which storage, by its place among those of the task.
     home: usize,
-    tier: Tier,
+    form: Form,
     /// Bytes on the device.
     pub(super) bytes: i64,
     /// What it holds when it is loaded, and at the end; another value if a run has mutated it.
@@ -37,8 +37,9 @@ impl HomeStay {
         self.loaded
     }
 
-    pub(super) fn tier(&self) -> Tier {
-        self.tier
+    /// The tier that it is at home in, if it is in another.
+    pub(super) fn tier(&self) -> Option<Tier> {
+        self.form.tier()
     }
 
     /// Whether `next` is the next stay of the same storage.
@@ -53,12 +54,12 @@ impl HomeStay {
 
     /// When it is loaded, and how; and the run that uses it first.
     pub(in crate::schedule) fn load(&self) -> (usize, Action, usize) {
-        (self.load, Action::Load(self.loaded, Form::Tier(self.tier)), self.first)
+        (self.load, Action::Load(self.loaded, self.form), self.first)
     }
 
     /// When it is stored, and how, if it must be.
     pub(in crate::schedule) fn store(&self) -> Option<(usize, Action)> {
-        let store = Action::Store(self.stored, Form::Tier(self.tier));
+        let store = Action::Store(self.stored, self.form);
         self.is_dirty().then_some((self.last + 1, store))
     }
 
@@ -83,12 +84,12 @@ pub(in crate::schedule) fn beside(
     for (at, (node, first)) in runs.enumerate() {
         for &value in task.reads_of(node, first) {
             let Some(place) = homes.of(value) else { continue };
-            let Home { tier, bytes, .. } = homes.list[place];
+            let Home { form, bytes, .. } = homes.list[place];
             let mut pairs = task.reuses.row(node.index()).iter().filter(|pair| pair.must);
             let stored = pairs.find(|pair| pair.input == value).map_or(value, |pair| pair.output);
             let (load, last, gone) = (at, at, at);
             let stay =
-                HomeStay { home: place, tier, bytes, loaded: value, stored, load, first: at, last, gone };
+                HomeStay { home: place, form, bytes, loaded: value, stored, load, first: at, last, gone };
             match stays[place].last_mut() {
                 Some(before) if before.last + 1 >= at => *before = before.until(stay),
                 _ => stays[place].push(stay),

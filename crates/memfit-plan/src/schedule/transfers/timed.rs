@@ -20,7 +20,7 @@ pub(in crate::schedule) fn timed(
     let stays = beside(task, runs.each(task));
     let program = program(task, ways, &stays)?;
     let first = told(task, program, budget, device);
-    let (true, Ok(moved)) = (task.is_parked(), &first) else { return Some(first) };
+    let (true, Ok(moved)) = (task.homes.are_elsewhere(), &first) else { return Some(first) };
     let live = live(&moved.program, runs.len(), device.align);
     let wider = hidden(task, ways, stays, (live, budget), device);
     let better = wider.filter(|wider| wider.time < moved.time);
