@@ -10,10 +10,18 @@ use memfit_burn::{Budget, Disk, Mode, Options};
 
 /// What a training takes without a limit: the floor of its second step, and its peak.
 fn profile(training: &Training) -> (u64, u64) {
+    let (floor, _, peak) = floors(training);
+    (floor, peak)
+}
+
+/// The same with the floor where all that lasts may be elsewhere, in the middle.
+fn floors(training: &Training) -> (u64, u64, u64) {
     let training = Training { steps: 2, gradients: false, ..*training };
     let options = Options { record: true, ..Options::default() };
     let (_, report, recorded) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
-    (Floor::of(&recorded.unwrap().graph, Bytes(1)).bytes.0, report.engine.peak.0)
+    let (graph, peak) = (recorded.unwrap().graph, report.engine.peak);
+    let floor = |elsewhere: Bytes| Floor::below(&graph, Bytes(1), elsewhere).bytes.0;
+    (floor(Bytes::ZERO), floor(peak), peak.0)
 }
 
 fn small(model: Model) -> Training {
@@ -121,6 +129,41 @@ fn what_goes_for_room_may_be_stored_in_memory_and_on_disk() {
     let options = Options { disk: Some(nowhere), ..Options::default() };
     let refused = within(&small(Model::Gpt), Where::Cpu, options, &mut |_| {}).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("copies can't be written to `there/is/none`"), "{refused}");
+}
+
+/// Parameters and state are at home in other memory, and come for the ops that use them.
+#[test]
+fn training_below_the_floor_learns_the_same() {
+    let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let directory: &'static Path = Box::leak(std::env::temp_dir().into_boxed_path());
+    for (model, in_host, mode) in [
+        (Model::Gpt, true, Mode::Planned),
+        (Model::Gpt, false, Mode::Planned),
+        (Model::ResNet18, true, Mode::Planned),
+        (Model::ShuffleNet, false, Mode::Online),
+        (Model::UNet, true, Mode::Online),
+        (Model::Lstm, true, Mode::Online),
+    ] {
+        let training = Training { steps: 6, ..small(model) };
+        let expected = plain(&training, Where::Cpu, &mut |_| {});
+        let (floor, bound, peak) = floors(&training);
+        let (budget, all) = (Budget::of(bound + (floor - bound) * 70 / 100), Budget::of(2 * peak));
+        let (host, disk) = match in_host {
+            true => (Some(all), None),
+            false => (None, Some(Disk { budget: all, directory })),
+        };
+        let options = Options { budget, host, disk, mode, strategy: "offload:best", ..Options::default() };
+        let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
+        println!("{} {mode:?}: floor {floor}, bound {bound}, {budget:?}: {:?}", model.name(), report.steps);
+        assert_eq!(trained, expected, "{}", model.name());
+        assert!(
+            report.engine.peak <= budget.bytes() && report.engine.stored > Bytes::ZERO,
+            "{}",
+            model.name()
+        );
+        assert!(report.engine.tier_peaks.iter().all(|&peak| peak <= all.bytes()), "{}", model.name());
+        assert!(mode == Mode::Online || report.steps.guided > 0, "{}: {:?}", model.name(), report.steps);
+    }
 }
 
 #[test]

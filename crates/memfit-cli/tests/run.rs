@@ -150,6 +150,54 @@ fn a_network_trains_whose_tensors_are_on_disk() {
     }
 }
 
+/// Parameters and state leave between their uses, so a budget may lie below the floor.
+#[test]
+fn a_network_trains_whose_state_is_elsewhere() {
+    let directory = Directory::new("parked");
+    let spill = directory.0.display();
+    let words = "run gpt --batch 2 --steps 6 --mode planned --json --budget";
+    let (floor, bound) = {
+        let output = memfit(&format!("{words} 1MiB --host-budget 1GiB"));
+        assert_eq!(output.status.code(), Some(1));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (told["floor_bytes"].as_u64().unwrap(), told["lower_bound_bytes"].as_u64().unwrap())
+    };
+    assert!(bound < floor * 9 / 10, "{bound} {floor}");
+    let budget = bound + (floor - bound) * 3 / 4;
+    for tier in ["--host-budget 1GiB".to_owned(), format!("--disk-budget 1GiB --spill {spill}")] {
+        let run = object(&format!("{words} {budget} {tier}"));
+        assert_eq!(run["identical"], true, "{run:#}");
+        assert!(run["peak_bytes"].as_u64().unwrap() <= budget, "{run:#}");
+        assert!(directory.is_empty(), "the file has no name");
+    }
+}
+
+/// What is on the disk alone can't come back from a file that somebody has cut: that is told, and no number is made up.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_spill_file_that_is_cut_ends_the_training() {
+    let directory = Directory::new("cut");
+    let spill = directory.0.display();
+    let words = format!("run gpt --batch 2 --steps 200 --budget 5MiB --disk-budget 1GiB --spill {spill}");
+    let mut child = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let fds = format!("/proc/{}/fd", child.id());
+    let is_spilled =
+        |path: &std::path::Path| std::fs::read_link(path).is_ok_and(|to| to.starts_with(&directory.0));
+    while child.try_wait().unwrap().is_none() {
+        let all = std::fs::read_dir(&fds).into_iter().flatten().flatten().map(|entry| entry.path());
+        for path in all.filter(|path| is_spilled(path)) {
+            if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
+                let _ = file.set_len(0);
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{message}");
+    assert!(message.contains("was stored in the spill file alone, and can't be brought back"), "{message}");
+}
+
 #[test]
 fn a_disk_that_fails_is_named() {
     let words = "run gpt --batch 2 --steps 2 --budget floor+60% --disk-budget 64MiB --spill there/is/none";

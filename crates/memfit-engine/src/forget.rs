@@ -481,8 +481,9 @@ impl<H: Host> Engine<'_, H> {
     /// [`Fault::Unknown`].
     pub fn fate(&self, tensor: TensorId) -> Result<Fate, Fault> {
         self.known(tensor)?;
-        let this = self.state.storage(self.state.storage_of(tensor.0));
-        Ok(if this.held > 1 || this.locks > 0 {
+        let storage = self.state.storage_of(tensor.0);
+        let this = self.state.storage(storage); // A copy that is under way locks it, and changes nothing.
+        Ok(if this.held > 1 || self.pins.contains_key(&storage) {
             Fate::Held
         } else if this.evictable {
             Fate::Repeatable

@@ -120,7 +120,8 @@ pub fn replay_planned(
     }
 }
 
-/// Runs `trace` under `settings` by `plan`; what was done, if it could be followed to the end.
+/// Runs `trace` under `settings` by `plan`; what was done, if it could be followed to the end. Where a source was away in between
+/// and has come back somewhere else, which is no step that could be followed by itself, that is what the plan has.
 ///
 /// # Errors
 ///
@@ -133,14 +134,17 @@ pub fn followed(
     let settings = Settings { log: true, ..settings };
     let mut engine = Engine::new(VirtualHost::of(&settings), settings)?;
     let homes = homes(&plan);
-    engine.follow(plan);
+    engine.follow(plan.clone());
     let ended = drive_from(&mut engine, trace, &homes).and_then(|()| engine.end_step());
     let guided = engine.has_followed();
     match ended {
-        Ok(recorded) => {
-            let followed = guided && !recorded.moved_home;
-            Ok(followed.then(|| (recorded, engine.stats())))
+        Ok(recorded) if recorded.moved_home => {
+            let layout = recorded.layout.is_some().then(|| plan.layout().clone());
+            let (graph, program) = (plan.graph().clone(), plan.program().clone());
+            let planned = Recorded { graph, program, layout, moved_home: false, ..recorded };
+            Ok(guided.then(|| (planned, engine.stats())))
         }
+        Ok(recorded) => Ok(guided.then(|| (recorded, engine.stats()))),
         Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::OverAllowance | Fault::Lost(_)) => Ok(None),
         Err(fault) => Err(fault),
     }

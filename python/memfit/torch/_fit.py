@@ -458,7 +458,7 @@ class Fitted:
     def _explain(self, error: memfit.BudgetError, state: State, args: Any, kwargs: Any) -> None:
         """Completes `error` by the floor and the least budget known to do, from a run without a budget."""
         try:
-            with _recording(self.step, args, kwargs, self._budget.device) as (native, told):
+            with _recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, told):
                 least = native.least_budget(told.floor_bytes, **self._planning)
         except torch.OutOfMemoryError:
             return
@@ -469,12 +469,14 @@ class Fitted:
     def _complete(self, error: memfit.BudgetError, told: Floor, least: int | None) -> None:
         error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
         error.least_budget_bytes, error.lower_bound = least, False
-        error.proved = self.budget < told.floor_bytes
+        error.proved = self.budget < told.bound_bytes
         error.hint = (
             f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step "
             "(parameters, gradients, optimizer state, inputs) and "
             f"{memory(told.largest_bytes)} for `{told.largest_op}`; "
         )
+        if told.bound_bytes < told.floor_bytes:
+            error.hint += f"with what outlives the step elsewhere it takes {memory(told.bound_bytes)} at least; "
         error.hint += (
             f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
         )

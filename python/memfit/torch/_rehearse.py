@@ -93,11 +93,11 @@ def recorded(native: Any, run: Callable[[], Any]) -> Floor:
     native.watch()
     result = run()
     with torch._C._DisableTorchDispatch():
-        persistent, largest, op = native.floor()
+        persistent, largest, op, bound = native.floor()
         # What the step returns is held when it ends, as when it runs within its budget.
         native.end_step()
         del result
-        return Floor(persistent, largest, op, native.stats()["peak_bytes"])
+        return Floor(persistent, largest, op, native.stats()["peak_bytes"], bound)
 
 
 def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:

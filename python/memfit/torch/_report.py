@@ -18,10 +18,12 @@ class Floor:
     largest_op: str
     peak_bytes: int
     """Most bytes of the step without a budget."""
+    bound_bytes: int
+    """No budget below this can do, with what outlives the step in host memory or on the disk between its uses."""
 
     @property
     def floor_bytes(self) -> int:
-        """No budget below this can do."""
+        """No budget below this can do where all that outlives the step stays on the device."""
         return self.persistent_bytes + self.largest_bytes
 
     def share(self, share: float) -> int:

@@ -418,10 +418,11 @@ impl Eager {
         Ok(())
     }
 
-    /// Ends the watch: bytes that are alive now, bytes of the largest working set of one op beside them, and its name.
-    fn floor(&self, py: Python<'_>) -> PyResult<(u64, u64, String)> {
+    /// Ends the watch: bytes that are alive now, bytes of the largest working set of one op beside them, its name, and
+    /// the bytes of the step with all that lasts in other memory, as far as there is some.
+    fn floor(&self, py: Python<'_>) -> PyResult<(u64, u64, String, u64)> {
         let floor = self.enter(py)?.inner()?.floor(py)?;
-        Ok((floor.persistent, floor.largest, floor.op))
+        Ok((floor.persistent, floor.largest, floor.op, floor.below))
     }
 
     /// Brings back all that can be reached, and lets go of it; a second time it does nothing.

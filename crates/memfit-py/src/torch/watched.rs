@@ -19,6 +19,8 @@ pub(super) struct Floor {
     pub(super) persistent: u64,
     pub(super) largest: u64,
     pub(super) op: String,
+    /// The same where what outlives the step may be in the other memory that there is, but for what the op at hand touches.
+    pub(super) below: u64,
 }
 
 impl Inner {
@@ -52,11 +54,18 @@ impl Inner {
         let mut alive: Vec<Token> = self.entries.values().map(|entry| entry.token).collect();
         alive.sort_unstable();
         let persistent = self.entries.values().map(|entry| entry.bytes).sum();
-        let mut floor = Floor { persistent, largest: 0, op: String::new() };
+        let tiers = self.engine.settings().tiers.into_iter().flatten();
+        let elsewhere = tiers.fold(0, |sum: u64, tier| sum.saturating_add(tier.capacity.0));
+        let beside = |touched: u64| persistent.saturating_sub(touched).saturating_sub(elsewhere);
+        let mut floor = Floor { persistent, largest: 0, op: String::new(), below: beside(0) };
         for (op, tokens, workspace) in watched.ops {
-            let passing = tokens.iter().filter(|token| alive.binary_search(token).is_err());
-            let set =
-                workspace + passing.map(|token| watched.bytes.get(token).copied().unwrap_or(0)).sum::<u64>();
+            let (mut set, mut touched) = (workspace, 0);
+            for token in tokens {
+                let lasts = alive.binary_search(&token).is_ok();
+                *(if lasts { &mut touched } else { &mut set }) +=
+                    watched.bytes.get(&token).copied().unwrap_or(0);
+            }
+            floor.below = floor.below.max(set + touched + beside(touched));
             if set > floor.largest {
                 (floor.largest, floor.op) = (set, op);
             }

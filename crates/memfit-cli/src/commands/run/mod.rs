@@ -125,6 +125,8 @@ pub(in crate::commands) struct RunArgs {
 struct Profile {
     trace: Trace,
     floor: Bytes,
+    /// What no plan goes below, with all that may be elsewhere: at most the floor.
+    bound: Bytes,
     /// What tensors take without a limit.
     peak: Bytes,
 }
@@ -198,7 +200,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         let enough = enough(&training, device, &profile, plain, options(mode, budget, common), output);
         show::infeasible(&training, &profile, budget, enough, output)
     };
-    if budget < profile.floor && args.mode != When::None {
+    if budget < profile.bound && args.mode != When::None {
         return Err(infeasible(&plain)?);
     }
     let mut rows = vec![Row::beside("without memfit", plain, None)];
@@ -322,7 +324,14 @@ fn profile(
     let (_, report, recorded) = measure::within(&training, device, options, progress).map_err(fault)?;
     let recorded: Recorded = recorded.unwrap_or_default();
     let floor = Floor::of(&recorded.graph, Bytes(1)).bytes;
-    Ok(Profile { floor, peak: report.engine.peak, trace: recorded.trace })
+    let bound = Floor::below(&recorded.graph, Bytes(1), elsewhere(&common)).bytes;
+    Ok(Profile { floor, bound, peak: report.engine.peak, trace: recorded.trace })
+}
+
+/// Bytes of other memory in which parameters and state may be between their uses.
+fn elsewhere(options: &Options) -> Bytes {
+    let tiers = [options.host, options.disk.map(|disk| disk.budget)];
+    Bytes(tiers.into_iter().flatten().fold(0, |sum, tier| sum.saturating_add(tier.bytes().0)))
 }
 
 /// As `memfit-burn` counts: bytes, without addresses.
@@ -356,7 +365,8 @@ fn least(profile: &Profile) -> Bytes {
 /// How often a budget has to do before it is called enough: what is evicted depends on times, which differ.
 const TRIALS: usize = 3;
 
-/// A budget that was enough in [`TRIALS`] trainings: the least in virtual time, or a little more.
+/// A budget that was enough in [`TRIALS`] trainings: the least in virtual time, or a little more. Virtual time has one memory; where
+/// parameters and state may be in another, the search begins at the bound.
 fn enough(
     training: &Training,
     device: Where,
@@ -366,7 +376,7 @@ fn enough(
     output: &Output,
 ) -> Bytes {
     let training = Training { steps: training.steps.min(3), gradients: false, ..*training };
-    let least = least(profile);
+    let least = if profile.bound < profile.floor { profile.bound } else { least(profile) };
     let above = profile.peak.saturating_sub(least);
     for tenth in 0..10 {
         let budget = least + part(above, f64::from(tenth) / 10.0);

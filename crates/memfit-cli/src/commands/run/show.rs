@@ -27,15 +27,20 @@ pub(super) fn infeasible(
             "batch": training.batch,
             "budget_bytes": budget.0,
             "floor_bytes": floor.0,
+            "lower_bound_bytes": profile.bound.0,
             "least_bytes": enough.0,
             "unconstrained_peak_bytes": profile.peak.0,
             "seed": training.seed,
         }))?;
         return Ok(Error::Silent(1));
     }
+    let below = match profile.bound < floor {
+        true => format!(", `{}` with parameters and state elsewhere", profile.bound),
+        false => String::new(),
+    };
     Ok(Error::Small {
         message: format!(
-            "`{model}` with a batch of {} does not fit in `{budget}`; its floor is `{floor}`",
+            "`{model}` with a batch of {} does not fit in `{budget}`; its floor is `{floor}`{below}",
             training.batch
         ),
         hint: format!("`--budget {}` was enough in every trial", enough.0),
@@ -72,6 +77,7 @@ pub(super) fn results(
             fields.insert("seed".to_owned(), training.seed.into());
             fields.insert("budget_bytes".to_owned(), budget.0.into());
             fields.insert("floor_bytes".to_owned(), profile.floor.0.into());
+            fields.insert("lower_bound_bytes".to_owned(), profile.bound.0.into());
             fields.insert("unconstrained_peak_bytes".to_owned(), profile.peak.0.into());
             fields.insert("base_measured_peak_bytes".to_owned(), base.measured.peak.0.into());
             fields.insert("losses".to_owned(), json!(main.measured.losses()));
