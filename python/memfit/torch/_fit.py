@@ -476,7 +476,9 @@ class Fitted:
             f"{memory(told.largest_bytes)} for `{told.largest_op}`; "
         )
         if told.bound_bytes < told.floor_bytes:
-            error.hint += f"with what outlives the step elsewhere it takes {memory(told.bound_bytes)} at least; "
+            error.hint += (
+                f"with what outlives the step elsewhere it takes {memory(told.bound_bytes)} at least; "
+            )
         error.hint += (
             f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
         )

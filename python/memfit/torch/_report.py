@@ -19,7 +19,7 @@ class Floor:
     peak_bytes: int
     """Most bytes of the step without a budget."""
     bound_bytes: int
-    """No budget below this can do, with what outlives the step in host memory or on the disk between its uses."""
+    """No budget below this can do, with what outlives the step in other memory between its uses."""
 
     @property
     def floor_bytes(self) -> int:

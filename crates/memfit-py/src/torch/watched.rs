@@ -53,7 +53,7 @@ impl Inner {
         let watched = self.watched.take().unwrap_or_default();
         let mut alive: Vec<Token> = self.entries.values().map(|entry| entry.token).collect();
         alive.sort_unstable();
-        let persistent = self.entries.values().map(|entry| entry.bytes).sum();
+        let persistent: u64 = self.entries.values().map(|entry| entry.bytes).sum();
         let tiers = self.engine.settings().tiers.into_iter().flatten();
         let elsewhere = tiers.fold(0, |sum: u64, tier| sum.saturating_add(tier.capacity.0));
         let beside = |touched: u64| persistent.saturating_sub(touched).saturating_sub(elsewhere);
