@@ -19,7 +19,7 @@ use memfit_plan::families::{Named, default_of};
 use serde_json::Value;
 
 use super::{corpus, markdown};
-use crate::run;
+use crate::run::command as execute;
 
 /// What of the bench is run.
 #[derive(Clone, Debug, Args)]
@@ -49,6 +49,9 @@ pub(crate) struct Filter {
 
 /// Ops of a graph that `--quick` takes, at most.
 const FEW: usize = 600;
+
+/// What plans.
+const PROGRAM: &str = "target/bench-auto/memfit";
 
 /// What stands for a plan by nobody in particular.
 const AUTO: &str = "auto";
@@ -84,12 +87,13 @@ pub(super) fn run(filter: &Filter) -> Result<String> {
     if filter.quick {
         (filter.budgets, filter.links) = (vec![50, 15], vec![0, 12]);
     }
-    run::command("cargo", ["build", "--release", "--package", "memfit-cli", "--no-default-features"], &[])?;
+    execute("cargo", ["build", "--release", "--package", "memfit-cli", "--no-default-features"], &[])?;
     let mut asker = Asker::new(filter)?;
     let mut table = Table::default();
     let mut graphs = corpus()?;
+    graphs.retain(|(name, graph)| asker.filter.takes(name, graph));
     graphs.sort_by_key(|(_, graph)| graph.op_count());
-    for (name, graph) in graphs.iter().filter(|(name, graph)| asker.filter.takes(name, graph)) {
+    for (name, graph) in &graphs {
         let mut late: Vec<String> = Vec::new();
         for link in asker.filter.links.clone() {
             for budget in asker.filter.budgets.clone() {
@@ -143,7 +147,9 @@ struct Asker {
 
 impl Asker {
     fn new(filter: Filter) -> Result<Asker> {
+        // A copy, so that nothing that is built meanwhile gets in.
         fs::create_dir_all("target/bench-auto")?;
+        fs::copy("target/release/memfit", PROGRAM).context("can't copy `memfit`")?;
         for &link in &filter.links {
             fs::write(device_path(link), device(link)).context("can't write a device file")?;
         }
@@ -188,17 +194,19 @@ impl Asker {
         let (budget, device) = (format!("floor+{}%", cell.budget), device_path(cell.link));
         let limit = (self.filter.space << 20).to_string();
         let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v \"$1\"; shift; exec \"$@\"", "sh", &limit, "target/release/memfit"]);
+        command.args(["-c", "ulimit -v \"$1\"; shift; exec \"$@\"", "sh", &limit, PROGRAM]);
         command.args(["plan", &graph, "--budget", &budget, "--device", &device, "--json"]);
-        match cell.link {
-            0 => command.arg("--no-offload"),
-            _ => command.args(["--host-budget", "256GiB"]),
+        // Beside a recomputation that is named, host memory would bring in another scheduler.
+        let alone = ["recompute:", "compress:"].iter().any(|family| strategy.starts_with(family));
+        match cell.link == 0 || alone {
+            true => command.arg("--no-offload"),
+            false => command.args(["--host-budget", "256GiB"]),
         };
         if strategy != AUTO {
             command.args(["--strategy", strategy]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let child = command.spawn().context("can't start `target/release/memfit`")?;
+        let child = command.spawn().context("can't start `memfit`")?;
         let Some(output) = within(child, seconds)? else { return Ok(Answer::Late) };
         match output.status.code() {
             Some(0) => {}
@@ -328,7 +336,8 @@ impl Table {
         let link = if cell.link == 0 { "none".to_owned() } else { cell.link.to_string() };
         let mut row = vec![cell.graph.to_owned(), format!("{} %", cell.budget), link];
         let told = if let Answer::Fits(told) = &auto { Some(told) } else { None };
-        let percent = |time: u64, base: u64| format!("{:+.2} %", (time as f64 / base.max(1) as f64 - 1.0) * 100.0);
+        let percent =
+            |time: u64, base: u64| format!("{:+.2} %", (time as f64 / base.max(1) as f64 - 1.0) * 100.0);
         row.push(told.map_or("none".to_owned(), |told| percent(told.time, told.base)));
         row.push(told.map_or(String::new(), |told| by(&told.strategy)));
         row.push(best.as_ref().map_or("none".to_owned(), |(time, base, _)| percent(*time, *base)));
@@ -353,12 +362,14 @@ impl Table {
         let head =
             ["graph", "floor +", "link, GB/s", "`auto`", "by", "best named", "which", "at least", "planning"];
         let mut text = markdown(&head, &self.rows);
-        text += &format!("\n{} cells; a named scheduler is faster in {}\n", self.rows.len(), self.behind.len());
+        text +=
+            &format!("\n{} cells; a named scheduler is faster in {}\n", self.rows.len(), self.behind.len());
         for row in &self.behind {
             text += &format!("- {row}\n");
         }
         text += "\nGeometric means of step times:\n\n";
-        let mean = |sum: f64, count: u32| format!("{:+.2} %", ((sum / f64::from(count.max(1))).exp() - 1.0) * 100.0);
+        let mean =
+            |sum: f64, count: u32| format!("{:+.2} %", ((sum / f64::from(count.max(1))).exp() - 1.0) * 100.0);
         let rows: Vec<Vec<String>> = self
             .means
             .iter()
@@ -377,7 +388,8 @@ impl Table {
 
 /// Of the names of strategies that made a plan, that of the scheduler.
 fn by(strategy: &str) -> String {
-    let scheduler = strategy.split('+').find(|name| !name.starts_with("order:") && !name.starts_with("place:"));
+    let scheduler =
+        strategy.split('+').find(|name| !name.starts_with("order:") && !name.starts_with("place:"));
     scheduler.map_or("every op once".to_owned(), |name| format!("`{name}`"))
 }
 
@@ -387,7 +399,8 @@ mod tests {
 
     #[test]
     fn answers_read_as_they_are_written() {
-        let told = Told { time: 3, base: 2, bound: 1, seconds: 0.5, strategy: "order:best+place:best".into() };
+        let told =
+            Told { time: 3, base: 2, bound: 1, seconds: 0.5, strategy: "order:best+place:best".into() };
         for answer in [Answer::None, Answer::Late, Answer::Fits(told)] {
             let key = Cell { graph: "g", budget: 5, link: 0 }.key(AUTO);
             assert_eq!(read(&format!("{key}\t{}", write(&answer))), Some((key, answer)));
