@@ -27,7 +27,7 @@ pub struct Rewritten<P> {
 /// A strategy that moves values is asked for less by at least one in so many bytes.
 const LEAST_STEP: u64 = 500;
 
-/// The fastest program that `strategy` finds whose placement stays within `budget`.
+/// The fastest program that `strategy` finds whose placement stays within `budget`, if it takes less than `worth`.
 ///
 /// `place` returns the height of a layout of the program and whatever the caller wants back. Schedules are
 /// tried from the fastest on; where none can be placed, the strategy is asked again for a smaller live
@@ -41,7 +41,7 @@ const LEAST_STEP: u64 = 500;
 pub fn fit<P>(
     strategy: &dyn Scheduler,
     task: &Task<'_>,
-    budget: Bytes,
+    (budget, worth): (Bytes, Nanos),
     context: &Context<'_>,
     mut place: impl FnMut(&Program) -> Option<(Bytes, P)>,
 ) -> Result<Rewritten<P>, Infeasible> {
@@ -62,7 +62,11 @@ pub fn fit<P>(
             Some(_) => (first.cost.peak, target.0 / LEAST_STEP),
             None => (last.cost.peak, 1),
         };
-        for (at, point) in front.points.iter().enumerate() {
+        if first.cost.time >= worth {
+            break; // Smaller ones are not faster.
+        }
+        let worthy = front.points.iter().take_while(|point| point.cost.time < worth);
+        for (at, point) in worthy.enumerate() {
             let Some(program) = point.program(task) else { continue };
             let Some((height, placed)) = place(&program) else { continue };
             if height <= budget {
