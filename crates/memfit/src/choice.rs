@@ -202,6 +202,11 @@ impl Choice {
         self.others = Named::quick().filter(|one| one.family.means.are_served_by(allowed)).collect();
     }
 
+    /// Whether plans of `named` are only held against those of the defaults.
+    pub(crate) fn is_other(&self, named: Named) -> bool {
+        self.others.iter().any(|one| one.name() == named.name())
+    }
+
     /// What all that are asked may do together.
     pub(crate) fn means(&self) -> Means {
         let all = self.schedulers.iter().chain(&self.others).map(|one| one.family.means);

@@ -229,8 +229,9 @@ impl<'a> Planner<'a> {
         let task = self.task(order, &context);
         let means = named.family.means;
         let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };
+        // Who comes last has only to be placed where that is faster than all else.
         let movers = self.choice.schedulers.iter().filter(|one| one.family.means.moves()).count();
-        let alone = means.moves() && !means.recompute && movers == 1;
+        let alone = means.moves() && !means.recompute && (movers == 1 || self.choice.is_other(named));
         let place = |program: &Program| {
             // What was seen to succeed: a hundredth above, or two where as much of the budget is not live. Values that come
             // and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths, and what is

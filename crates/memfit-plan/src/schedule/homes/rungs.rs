@@ -3,6 +3,7 @@
 use memfit_ir::{Bytes, Device, ValueId};
 
 use super::Movable;
+use crate::problem::signed;
 use crate::schedule::{Front, Infeasible, Task};
 
 /// The task with all optimizer state at home in other memory of `device`, or as much of it as there is room for, the largest
@@ -21,8 +22,13 @@ pub(in crate::schedule) fn without_optimizer_state<'g>(
     parked(task, &state, device).ok_or_else(|| Infeasible::because(task, budget, why))
 }
 
+/// Ops of a task for which everything is tried, at most.
+const SMALL: usize = 32;
+
 /// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
 /// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
+/// Where something is found that is not as fast as can be, those that make much more room are tried as well: all optimizer state,
+/// and on small tasks the others, too.
 ///
 /// # Errors
 ///
@@ -33,10 +39,26 @@ pub(in crate::schedule) fn or_parked(
     device: &Device,
     plan: impl Fn(&Task<'_>) -> Result<Front, Infeasible>,
 ) -> Result<Front, Infeasible> {
-    plan(task).or_else(|missed| {
-        let found = rungs(task, budget, device).into_iter().filter_map(|task| plan(&task).ok());
-        found.min_by_key(Front::time).ok_or(missed)
-    })
+    let found = plan(task);
+    let tasks = match &found {
+        Ok(front) if front.time().is_some_and(|time| time <= task.least_time()) => return found,
+        Ok(_) if task.nodes() > SMALL => roomier(task, budget, device).into_iter().collect(),
+        _ => rungs(task, budget, device),
+    };
+    let parked = tasks.into_iter().filter_map(|task| plan(&task).ok()).min_by_key(Front::time);
+    match (found, parked) {
+        (Ok(front), Some(parked)) if parked.time() < front.time() => Ok(parked),
+        (Err(_), Some(parked)) => Ok(parked),
+        (found, _) => found,
+    }
+}
+
+/// The task with all optimizer state at home in other memory, if that is at least half of what `budget` leaves above the floor.
+fn roomier<'g>(task: &Task<'g>, budget: Bytes, device: &Device) -> Option<Task<'g>> {
+    let state = task.movable().into_iter().filter(|one| one.is_optimizer_state);
+    let bytes: i64 = state.map(|one| one.bytes).sum();
+    let room = signed(budget.saturating_sub(task.floor().0));
+    (bytes > 0 && bytes >= room / 2).then(|| without_optimizer_state(task, budget, device).ok()).flatten()
 }
 
 /// Tasks with more and more of what may be at home elsewhere there, as far as `device` has room: what `budget` forces, all
