@@ -57,11 +57,11 @@ fn planned(graph: &Graph, device: &Device, budget: u64, strategy: Option<&str>) 
 
 #[test]
 fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
-    let count = cases(8);
+    let count = cases(4);
     let (mut cells, mut named, mut faster) = (0u64, 0u64, 0u64);
     for seed in (0..1000).step_by(usize::try_from((1000 / count).max(1)).unwrap()) {
         // Of both kinds.
-        let seed = seed + seed / 125 % 2;
+        let seed = seed + seed / 250 % 2;
         let graph = graph(seed);
         for device in machines(seed) {
             let mut before: Option<Nanos> = None;
@@ -74,11 +74,17 @@ fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
                     "{what}: {time:?}, {before:?}"
                 );
                 before = time;
-                let again = planned(&graph, &device, budget, None);
-                let file = |planned: Option<Planned>| planned.map(|planned| planned.verified.plan().clone());
-                assert_eq!(file(auto), file(again), "{what}");
+                if budget == 25 {
+                    let again = planned(&graph, &device, budget, None);
+                    let file =
+                        |planned: Option<Planned>| planned.map(|planned| planned.verified.plan().clone());
+                    assert_eq!(file(auto), file(again), "{what}");
+                }
                 let waits = |one: &Named| device.link.is_some() || one.family.name != "offload";
-                for one in Named::quick().filter(waits) {
+                // A part of them, if not asked for more.
+                let few = std::env::var("MEMFIT_CASES").is_err();
+                let turn = |at: usize| !few || (at as u64 + cells).is_multiple_of(4);
+                for (_, one) in Named::quick().filter(waits).enumerate().filter(|(at, _)| turn(*at)) {
                     let name = one.name();
                     let Some(other) = planned(&graph, &device, budget, Some(&name)) else { continue };
                     let other = other.summary.time;
@@ -91,5 +97,5 @@ fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
         }
     }
     println!("{cells} cells, {named} plans by name, auto faster than {faster} of them");
-    assert!(named > 10 * count && faster > count);
+    assert!(named > 10 * count && faster > 2 * count);
 }
