@@ -239,7 +239,7 @@ impl<'a> Planner<'a> {
             let part = if alone && program.buffers.len() <= MOST_SEARCHED { 8 } else { 100 };
             self.place_near(program, budget, part, &mut searches)
         };
-        match schedule::fit(named.scheduler, &task, (budget, worth), &context, place) {
+        match schedule::fit_faster(named.scheduler, &task, (budget, worth), &context, place) {
             Ok(fit) => {
                 // What others might do that are asked, too, counts.
                 let means = self.choice.means();

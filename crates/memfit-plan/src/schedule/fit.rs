@@ -27,7 +27,7 @@ pub struct Rewritten<P> {
 /// A strategy that moves values is asked for less by at least one in so many bytes.
 const LEAST_STEP: u64 = 500;
 
-/// The fastest program that `strategy` finds whose placement stays within `budget`, if it takes less than `worth`.
+/// The fastest program that `strategy` finds whose placement stays within `budget`.
 ///
 /// `place` returns the height of a layout of the program and whatever the caller wants back. Schedules are
 /// tried from the fastest on; where none can be placed, the strategy is asked again for a smaller live
@@ -39,6 +39,21 @@ const LEAST_STEP: u64 = 500;
 ///
 /// [`Infeasible`] if nothing is found.
 pub fn fit<P>(
+    strategy: &dyn Scheduler,
+    task: &Task<'_>,
+    budget: Bytes,
+    context: &Context<'_>,
+    place: impl FnMut(&Program) -> Option<(Bytes, P)>,
+) -> Result<Rewritten<P>, Infeasible> {
+    fit_faster(strategy, task, (budget, Nanos(u64::MAX)), context, place)
+}
+
+/// As [`fit`], of programs that take less than `worth`: no other is placed.
+///
+/// # Errors
+///
+/// [`Infeasible`] if nothing is found, or nothing as fast.
+pub fn fit_faster<P>(
     strategy: &dyn Scheduler,
     task: &Task<'_>,
     (budget, worth): (Bytes, Nanos),

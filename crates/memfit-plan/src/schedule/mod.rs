@@ -34,7 +34,7 @@ mod transfers;
 use algorithms::Algorithms;
 pub use bound::least_time;
 pub use early::early;
-pub use fit::{Rewritten, fit};
+pub use fit::{Rewritten, fit, fit_faster};
 pub use front::{Front, Infeasible, Instead, Point};
 use moved::Moved;
 pub use run_list::{Cost, RunList};
