@@ -28,7 +28,7 @@ const SMALL: usize = 32;
 /// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
 /// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
 /// Where something is found that is not as fast as can be, those that make much more room are tried as well: all optimizer state,
-/// and on small tasks the others, too.
+/// everything where there is none, and on small tasks the others, too.
 ///
 /// # Errors
 ///
@@ -53,12 +53,15 @@ pub(in crate::schedule) fn or_parked(
     }
 }
 
-/// The task with all optimizer state at home in other memory, if that is at least half of what `budget` leaves above the floor.
+/// The task with all optimizer state at home in other memory, or all that may be where there is no state, if that is at least half
+/// of what `budget` leaves above the floor.
 fn roomier<'g>(task: &Task<'g>, budget: Bytes, device: &Device) -> Option<Task<'g>> {
-    let state = task.movable().into_iter().filter(|one| one.is_optimizer_state);
-    let bytes: i64 = state.map(|one| one.bytes).sum();
+    let mut movable = ordered(task);
+    let state = movable.iter().take_while(|one| one.is_optimizer_state).count();
+    movable.truncate(if state > 0 { state } else { movable.len() });
+    let bytes: i64 = movable.iter().map(|one| one.bytes).sum();
     let room = signed(budget.saturating_sub(task.floor().0));
-    (bytes > 0 && bytes >= room / 2).then(|| without_optimizer_state(task, budget, device).ok()).flatten()
+    (bytes >= room / 2).then(|| parked(task, &movable, device)).flatten()
 }
 
 /// Tasks with more and more of what may be at home elsewhere there, as far as `device` has room: what `budget` forces, all
