@@ -22,13 +22,10 @@ pub(in crate::schedule) fn without_optimizer_state<'g>(
     parked(task, &state, device).ok_or_else(|| Infeasible::because(task, budget, why))
 }
 
-/// Ops of a task for which everything is tried, at most.
-const SMALL: usize = 32;
-
 /// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
 /// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
-/// Where something is found that is not as fast as can be, those that make much more room are tried as well: all optimizer state,
-/// everything where there is none, and on small tasks the others, too.
+/// Where something is found that is not as fast as can be, what makes much more room is tried as well: all optimizer state, or
+/// everything where there is none.
 ///
 /// # Errors
 ///
@@ -42,8 +39,8 @@ pub(in crate::schedule) fn or_parked(
     let found = plan(task);
     let tasks = match &found {
         Ok(front) if front.time().is_some_and(|time| time <= task.least_time()) => return found,
-        Ok(_) if task.nodes() > SMALL => roomier(task, budget, device).into_iter().collect(),
-        _ => rungs(task, budget, device),
+        Ok(_) => roomier(task, budget, device).into_iter().collect(),
+        Err(_) => rungs(task, budget, device),
     };
     let parked = tasks.into_iter().filter_map(|task| plan(&task).ok()).min_by_key(Front::time);
     match (found, parked) {
