@@ -7,7 +7,7 @@
 //! as well, and nothing slower than their steps comes back. The fastest of all is improved by local
 //! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
 //! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
-//! optimizer state, or all that may be, whichever is fastest; all optimizer state also where that makes much room. On tasks of up to
+//! optimizer state, or all that may be, whichever is fastest; all optimizer state, or all where there is none, also where that makes much room. On tasks of up to
 //! 32 ops, where all this takes little time, the same is done for a few smaller budgets, so that more memory is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
 use memfit_ir::{Bytes, Codec, Device};
