@@ -16,7 +16,7 @@ fn machine(seed: u64) -> Device {
         out_bandwidth: rate,
         in_bandwidth: rate * [0.7, 1.5][usize::try_from(seed / 4 % 2).unwrap()],
         duplex_cap: f64::INFINITY,
-        latency: Nanos(if seed % 3 == 0 { 0 } else { 100 }),
+        latency: Nanos(if seed.is_multiple_of(3) { 0 } else { 100 }),
         asynchronous: true,
     });
     Device { link, host_memory: Bytes(if link.is_some() { 1 << 30 } else { 0 }), ..device() }
@@ -60,7 +60,7 @@ fn no_step_is_faster_than_the_bound() {
         let device = machine(seed);
         let layers = match device.link {
             None => 2 + usize::try_from(seed / 4 % 3).unwrap(),
-            Some(_) => 2 + usize::from(seed / 4 % 6 == 0),
+            Some(_) => 2 + usize::from((seed / 4).is_multiple_of(6)),
         };
         let graph = training(layers, seed);
         let order: Vec<OpId> = graph.op_ids().collect();
