@@ -39,6 +39,8 @@ enum Command {
         /// Which one
         #[arg(value_enum)]
         name: bench::Bench,
+        #[command(flatten)]
+        filter: bench::Filter,
         /// Also write the table to `bench/record/`
         #[arg(long)]
         record: bool,
@@ -85,7 +87,7 @@ fn run(command: &Command) -> Result<()> {
             test(true)
         }
         Command::Tidy => tidy::check(),
-        Command::Bench { name, record } => bench::measure(*name, *record),
+        Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
         Command::Python => python::module(),
         Command::Corpus => {
             python::module()?;

@@ -29,6 +29,8 @@ pub struct Family {
     pub online: bool,
     /// Name of the strategy that is used where none is named.
     pub default: &'static str,
+    /// Schedulers that take a solver or a search of their own, so that nobody asks them who is not told to.
+    pub slow: &'static [&'static str],
     /// Its page of the manual.
     pub page: &'static str,
     /// Its strategies, in the order of the manual.
@@ -74,6 +76,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means::NONE,
         online: false,
         default: "best",
+        slow: &[],
         page: "ordering.md",
         strategies: Table::Orders(ORDERS),
     },
@@ -84,6 +87,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means { recompute: true, ..Means::NONE },
         online: false,
         default: "best",
+        slow: &["interval", "checkmate-lp", "checkmate"],
         page: "recomputation.md",
         strategies: Table::Schedulers(RECOMPUTES),
     },
@@ -94,6 +98,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means { offload: true, ..Means::NONE },
         online: false,
         default: "best",
+        slow: &["autotm-static", "autotm-sync", "autotm-async"],
         page: "swapping.md",
         strategies: Table::Schedulers(OFFLOADS),
     },
@@ -104,6 +109,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means { compress: true, ..Means::NONE },
         online: false,
         default: "best",
+        slow: &[],
         page: "compression.md",
         strategies: Table::Schedulers(COMPRESSES),
     },
@@ -114,6 +120,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means::ALL,
         online: false,
         default: "best",
+        slow: &[],
         page: "swapping.md",
         strategies: Table::Schedulers(HYBRIDS),
     },
@@ -124,6 +131,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means::NONE,
         online: false,
         default: "best",
+        slow: &[],
         page: "placement.md",
         strategies: Table::Placers(PLACERS),
     },
@@ -134,6 +142,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means::NONE,
         online: true,
         default: "best",
+        slow: &[],
         page: "engine.md",
         strategies: Table::Evictors(evict::EVICTORS),
     },
@@ -144,6 +153,7 @@ pub static FAMILIES: &[Family] = &[
         means: Means::NONE,
         online: true,
         default: "best-fit",
+        slow: &[],
         page: "engine.md",
         strategies: Table::Allocators(alloc::ALLOCATORS),
     },
@@ -271,6 +281,15 @@ impl Named {
     /// The one of each family that is asked where none is named.
     pub fn defaults() -> impl Iterator<Item = Named> {
         Named::each().filter(|one| one.scheduler.info().name == one.family.default)
+    }
+
+    /// Those that take little time, without those that are asked where none is named.
+    pub fn quick() -> impl Iterator<Item = Named> {
+        let is_quick = |one: &Named| {
+            let name = one.scheduler.info().name;
+            name != one.family.default && !one.family.slow.contains(&name)
+        };
+        Named::each().filter(is_quick)
     }
 
     /// The one that people call `family:name`.

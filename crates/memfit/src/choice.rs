@@ -17,12 +17,16 @@ pub(crate) struct Choice {
     pub(crate) placer: &'static dyn Placer,
     /// Asked where keeping everything does not fit, in the order in which ties go.
     pub(crate) schedulers: Vec<Named>,
+    /// Quick ones whose plans are held against those of `schedulers`, where nobody has named any.
+    pub(crate) others: Vec<Named>,
     /// Whether the budget is for what is live, wherever it lies.
     pub(crate) live: bool,
     /// The goal's device, with as much of other memory as may be used.
     pub(crate) device: Device,
     /// Whether no scheduler is named, and none is forbidden.
     by_default: bool,
+    /// Whether no scheduler is named.
+    is_open: bool,
 }
 
 impl From<Unknown> for Failure {
@@ -43,9 +47,11 @@ impl Choice {
             order: families::order(default_of("order"))?,
             placer: families::placer(default_of("place"))?,
             schedulers: Vec::new(),
+            others: Vec::new(),
             live: false,
             device: device.clone(),
             by_default: options.means.recompute,
+            is_open: true,
         };
         for name in &options.strategies {
             if name == LIVE {
@@ -60,7 +66,8 @@ impl Choice {
                 (_, Strategy::Evictor(_) | Strategy::Allocator(_)) => {}
             }
         }
-        choice.by_default &= choice.schedulers.is_empty();
+        choice.is_open = choice.schedulers.is_empty();
+        choice.by_default &= choice.is_open;
         choice.schedulers.retain(|one| one.family.means.are_served_by(options.means));
         let recompute = choice.by_default && options.lanes <= 1;
         // Who gives other memory wants it used, also beside a recomputation that is named.
@@ -189,7 +196,38 @@ impl Choice {
             }
             self.add_defaults(Means { recompute: true, offload: false, compress });
         }
+        if self.is_open && !self.schedulers.is_empty() {
+            self.add_others(goal);
+        }
         self
+    }
+
+    /// Adds the quick ones that have what they need. Nobody has asked for other memory unless a default uses it.
+    fn add_others(&mut self, goal: &Goal) {
+        let Means { recompute, compress, .. } = goal.options.means;
+        let offload =
+            self.schedulers.iter().any(|one| one.family.means == Means { offload: true, ..Means::NONE });
+        if !offload {
+            self.forget_tiers();
+        }
+        let allowed = Means { recompute, offload, compress };
+        self.others = Named::quick().filter(|one| one.family.means.are_served_by(allowed)).collect();
+    }
+
+    /// Whether plans of `named` are only held against those of the defaults.
+    pub(crate) fn is_other(&self, named: Named) -> bool {
+        self.others.iter().any(|one| one.name() == named.name())
+    }
+
+    /// What all that are asked may do together.
+    pub(crate) fn means(&self) -> Means {
+        let all = self.schedulers.iter().chain(&self.others).map(|one| one.family.means);
+        let both = |one: Means, other: Means| Means {
+            recompute: one.recompute || other.recompute,
+            offload: one.offload || other.offload,
+            compress: one.compress || other.compress,
+        };
+        all.fold(Means::NONE, both)
     }
 }
 

@@ -322,7 +322,9 @@ fn choose(
     if !schedulers.is_empty() {
         // Nothing fits below the bound; what is enough is found from there.
         let low = budget.max(bound.bytes);
-        match planner.fit(schedulers, orders, low) {
+        let mut found = planner.fit(schedulers, orders, low);
+        planner.improve(&choice.others, orders, low, &mut found);
+        match found {
             Ok(candidate) if candidate.needs <= budget => {
                 return Ok(Chosen { candidate, budget, unconstrained_peak });
             }

@@ -175,6 +175,18 @@ impl<'a> Planner<'a> {
         budget: Bytes,
     ) -> Result<Candidate, Missed> {
         let mut best: Result<Candidate, Missed> = Err(Missed { needed: Bytes::MAX, why: None });
+        self.improve(schedulers, orders, budget, &mut best);
+        best
+    }
+
+    /// What is faster than `best` by one of `schedulers`, if anything is, in its place.
+    pub(crate) fn improve(
+        &self,
+        schedulers: &[Named],
+        orders: Orders<'_>,
+        budget: Bytes,
+        best: &mut Result<Candidate, Missed>,
+    ) {
         let base = base_time(self.graph, &self.choice.device);
         for &named in schedulers {
             // Nothing is faster, or there is no time to look for it.
@@ -182,8 +194,9 @@ impl<'a> Planner<'a> {
                 break;
             }
             (self.tools.progress)(named.scheduler.info().name);
+            let worth = best.as_ref().map_or(Nanos(u64::MAX), |best| best.time);
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
-                let run = |order| scope.spawn(move || self.fit_in(named, order, budget));
+                let run = |order| scope.spawn(move || self.fit_in(named, order, (budget, worth)));
                 let running: Vec<_> = orders.each().map(run).collect();
                 // A strategy that panics is a bug, and must look like one.
                 running
@@ -192,28 +205,33 @@ impl<'a> Planner<'a> {
                     .collect()
             });
             for found in found {
-                let better = match (&found, &best) {
+                let better = match (&found, &*best) {
                     (Ok(new), Ok(old)) => new.time < old.time,
                     (Ok(_), Err(_)) => true,
                     (Err(new), Err(old)) => new.needed < old.needed,
                     (Err(_), Ok(_)) => false,
                 };
                 if better {
-                    best = found;
+                    *best = found;
                 }
             }
         }
-        best
     }
 
-    /// The fastest program of `named` with first runs in `order` that can be placed within `budget`.
-    fn fit_in(&self, named: Named, order: &[OpId], budget: Bytes) -> Result<Candidate, Missed> {
+    /// The fastest program of `named` with first runs in `order` that can be placed within `budget`, if it takes less than `worth`.
+    fn fit_in(
+        &self,
+        named: Named,
+        order: &[OpId],
+        (budget, worth): (Bytes, Nanos),
+    ) -> Result<Candidate, Missed> {
         let context = self.context(Bytes::ZERO);
         let task = self.task(order, &context);
         let means = named.family.means;
         let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };
+        // Who comes last has only to be placed where that is faster than all else.
         let movers = self.choice.schedulers.iter().filter(|one| one.family.means.moves()).count();
-        let alone = means.moves() && !means.recompute && movers == 1;
+        let alone = means.moves() && !means.recompute && (movers == 1 || self.choice.is_other(named));
         let place = |program: &Program| {
             // What was seen to succeed: a hundredth above, or two where as much of the budget is not live. Values that come
             // and go leave holes: a quick placement wastes a tenth of the budget, a search a few hundredths, and what is
@@ -221,9 +239,15 @@ impl<'a> Planner<'a> {
             let part = if alone && program.buffers.len() <= MOST_SEARCHED { 8 } else { 100 };
             self.place_near(program, budget, part, &mut searches)
         };
-        match schedule::fit(named.scheduler, &task, budget, &context, place) {
+        match schedule::fit_faster(named.scheduler, &task, (budget, worth), &context, place) {
             Ok(fit) => {
-                let time_bound = fit.bound.min(fit.placed.time);
+                // What others might do that are asked, too, counts.
+                let means = self.choice.means();
+                let bound = match means.moves() {
+                    true => schedule::least_time(&task, budget, means, &context),
+                    false => fit.bound,
+                };
+                let time_bound = bound.min(fit.placed.time);
                 Ok(Candidate { time_bound, instead: fit.instead, by: Some(named), ..fit.placed })
             }
             Err(missed) => {

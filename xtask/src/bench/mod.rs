@@ -1,5 +1,6 @@
 //! Measurements against baselines in the same run. One file is one bench; each prints one table.
 
+mod auto;
 mod burn;
 mod ordering;
 mod placement;
@@ -13,11 +14,15 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use memfit::{Graph, input};
 
+pub(crate) use auto::Filter;
+
 use crate::run;
 
 /// The benches there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Bench {
+    /// `auto` beside every named scheduler that is quick: graphs of the corpus, budgets, links
+    Auto,
     /// What in-place, co-share and both give on the corpus, against one buffer for each output
     Reuse,
     /// The peak of every order on the corpus and on large generated graphs, against the lower bound
@@ -41,8 +46,9 @@ pub(crate) enum Bench {
 }
 
 /// Runs `bench`; `record` also writes what it prints under `bench/record/`.
-pub(crate) fn measure(bench: Bench, record: bool) -> Result<()> {
+pub(crate) fn measure(bench: Bench, filter: &Filter, record: bool) -> Result<()> {
     let text = match bench {
+        Bench::Auto => auto::run(filter)?,
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,

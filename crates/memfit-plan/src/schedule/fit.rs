@@ -43,6 +43,21 @@ pub fn fit<P>(
     task: &Task<'_>,
     budget: Bytes,
     context: &Context<'_>,
+    place: impl FnMut(&Program) -> Option<(Bytes, P)>,
+) -> Result<Rewritten<P>, Infeasible> {
+    fit_faster(strategy, task, (budget, Nanos(u64::MAX)), context, place)
+}
+
+/// As [`fit`], of programs that take less than `worth`: no other is placed.
+///
+/// # Errors
+///
+/// [`Infeasible`] if nothing is found, or nothing as fast.
+pub fn fit_faster<P>(
+    strategy: &dyn Scheduler,
+    task: &Task<'_>,
+    (budget, worth): (Bytes, Nanos),
+    context: &Context<'_>,
     mut place: impl FnMut(&Program) -> Option<(Bytes, P)>,
 ) -> Result<Rewritten<P>, Infeasible> {
     let mut target = budget;
@@ -62,7 +77,11 @@ pub fn fit<P>(
             Some(_) => (first.cost.peak, target.0 / LEAST_STEP),
             None => (last.cost.peak, 1),
         };
-        for (at, point) in front.points.iter().enumerate() {
+        if first.cost.time >= worth {
+            break; // Smaller ones are not faster.
+        }
+        let worthy = front.points.iter().take_while(|point| point.cost.time < worth);
+        for (at, point) in worthy.enumerate() {
             let Some(program) = point.program(task) else { continue };
             let Some((height, placed)) = place(&program) else { continue };
             if height <= budget {

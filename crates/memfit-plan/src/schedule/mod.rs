@@ -7,6 +7,7 @@
 
 mod algorithms;
 mod blocks;
+mod bound;
 pub mod compress;
 mod early;
 mod editor;
@@ -31,8 +32,9 @@ mod task;
 mod transfers;
 
 use algorithms::Algorithms;
+pub use bound::least_time;
 pub use early::early;
-pub use fit::{Rewritten, fit};
+pub use fit::{Rewritten, fit, fit_faster};
 pub use front::{Front, Infeasible, Instead, Point};
 use moved::Moved;
 pub use run_list::{Cost, RunList};

@@ -2,7 +2,7 @@
 
 mod moves;
 
-pub use moves::fastest_moves;
+pub use moves::{best_steps, fastest_moves};
 
 /// The least height at which `items`, each `(from, until, size)` with a half-open lifetime, fit into one bank
 /// when every offset is a multiple of `align`.

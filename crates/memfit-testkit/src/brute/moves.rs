@@ -1,5 +1,7 @@
 //! The fastest step in which values wait elsewhere, by trying everything.
 
+use std::collections::BTreeSet;
+
 use memfit_ir::{Action, Bytes, Device, Form, Graph, InPlace, Nanos, OpId, Schedule, Tier, ValueId};
 use memfit_sim::simulate;
 
@@ -26,8 +28,59 @@ pub fn fastest_moves(
     device: &Device,
     (budget, least): (Bytes, Bytes),
 ) -> Option<Nanos> {
-    let ways: Vec<Vec<Stay>> = gaps(graph, order, least).iter().map(|gap| ways(gap, device)).collect();
     let mut best = None;
+    each_move(graph, (order, in_place), device, least, &mut |peak, time| {
+        if peak <= budget {
+            best = Some(best.map_or(time, |best: Nanos| best.min(time)));
+        }
+    });
+    best
+}
+
+/// Live peaks and times of which none is both larger and slower than another, the smallest first: of all steps whose first runs are
+/// the ops of `graph` in its order, with up to `more` other runs of any of them anywhere after, and values away as in
+/// [`fastest_moves`]. Exponential.
+#[must_use]
+pub fn best_steps(
+    graph: &Graph,
+    in_place: InPlace,
+    device: &Device,
+    (least, more): (Bytes, usize),
+) -> Vec<(Bytes, Nanos)> {
+    let mut lists = BTreeSet::from([graph.op_ids().collect::<Vec<OpId>>()]);
+    let mut last = lists.clone();
+    for _ in 0..more {
+        let longer = last.iter().flat_map(|list| {
+            let first = |op: OpId| list.iter().position(|&other| other == op).unwrap_or(list.len());
+            let places =
+                graph.op_ids().flat_map(move |op| (first(op) + 1..list.len()).map(move |at| (op, at)));
+            places.map(|(op, at)| [&list[..at], &[op], &list[at..]].concat())
+        });
+        last = longer.collect();
+        lists.extend(last.iter().cloned());
+    }
+    let mut found: Vec<(Bytes, Nanos)> = Vec::new();
+    for list in &lists {
+        each_move(graph, (list, in_place), device, least, &mut |peak, time| {
+            if found.iter().all(|other| other.0 > peak || other.1 > time) {
+                found.retain(|other| other.0 < peak || other.1 < time);
+                found.push((peak, time));
+            }
+        });
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Tells `each` the live peak and the time of every step that runs the ops of `order`, some of them more than once.
+fn each_move(
+    graph: &Graph,
+    (order, in_place): (&[OpId], InPlace),
+    device: &Device,
+    least: Bytes,
+    each: &mut dyn FnMut(Bytes, Nanos),
+) {
+    let ways: Vec<Vec<Stay>> = gaps(graph, order, least).iter().map(|gap| ways(gap, device)).collect();
     choose(&ways, &mut Vec::new(), &mut |stays| {
         let actions = actions(order, stays);
         let Ok(program) = Schedule { actions, ..Schedule::default() }.program(graph, in_place) else {
@@ -36,11 +89,10 @@ pub fn fastest_moves(
         let timeline = simulate(graph, &program, None, device);
         let limits = device.limits();
         let fits = Tier::ALL.iter().all(|&(tier, _)| timeline.tier_peaks[tier.index()] <= limits.tier(tier));
-        if fits && timeline.live_peak <= budget && timeline.stuck == 0 {
-            best = Some(best.map_or(timeline.time, |best: Nanos| best.min(timeline.time)));
+        if fits && timeline.stuck == 0 {
+            each(timeline.live_peak, timeline.time);
         }
     });
-    best
 }
 
 /// A value between two uses: the places of the ops that use it, and whether the first of them makes it.
@@ -62,7 +114,8 @@ fn gaps(graph: &Graph, order: &[OpId], least: Bytes) -> Vec<Gap> {
         if graph.is_result(value) {
             uses.push((order.len(), false));
         }
-        for pair in uses.windows(2).filter(|pair| pair[1].0 > pair[0].0 + 1) {
+        // What is made again need not be there before.
+        for pair in uses.windows(2).filter(|pair| pair[1].0 > pair[0].0 + 1 && !pair[1].1) {
             gaps.push((value, pair[0].0, pair[1].0, pair[0].1));
         }
     }

@@ -3,6 +3,7 @@
 use memfit_ir::{Bytes, Device, ValueId};
 
 use super::Movable;
+use crate::problem::signed;
 use crate::schedule::{Front, Infeasible, Task};
 
 /// The task with all optimizer state at home in other memory of `device`, or as much of it as there is room for, the largest
@@ -23,6 +24,8 @@ pub(in crate::schedule) fn without_optimizer_state<'g>(
 
 /// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
 /// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
+/// Where something is found that is not as fast as can be, what makes much more room is tried as well: all optimizer state, or
+/// everything where there is none.
 ///
 /// # Errors
 ///
@@ -33,10 +36,29 @@ pub(in crate::schedule) fn or_parked(
     device: &Device,
     plan: impl Fn(&Task<'_>) -> Result<Front, Infeasible>,
 ) -> Result<Front, Infeasible> {
-    plan(task).or_else(|missed| {
-        let found = rungs(task, budget, device).into_iter().filter_map(|task| plan(&task).ok());
-        found.min_by_key(Front::time).ok_or(missed)
-    })
+    let found = plan(task);
+    let tasks = match &found {
+        Ok(front) if front.time().is_some_and(|time| time <= task.least_time()) => return found,
+        Ok(_) => roomier(task, budget, device).into_iter().collect(),
+        Err(_) => rungs(task, budget, device),
+    };
+    let parked = tasks.into_iter().filter_map(|task| plan(&task).ok()).min_by_key(Front::time);
+    match (found, parked) {
+        (Ok(front), Some(parked)) if parked.time() < front.time() => Ok(parked),
+        (Err(_), Some(parked)) => Ok(parked),
+        (found, _) => found,
+    }
+}
+
+/// The task with all optimizer state at home in other memory, or all that may be where there is no state, if that is at least half
+/// of what `budget` leaves above the floor.
+fn roomier<'g>(task: &Task<'g>, budget: Bytes, device: &Device) -> Option<Task<'g>> {
+    let mut movable = ordered(task);
+    let state = movable.iter().take_while(|one| one.is_optimizer_state).count();
+    movable.truncate(if state > 0 { state } else { movable.len() });
+    let bytes: i64 = movable.iter().map(|one| one.bytes).sum();
+    let room = signed(budget.saturating_sub(task.floor().0));
+    (bytes >= room / 2).then(|| parked(task, &movable, device)).flatten()
 }
 
 /// Tasks with more and more of what may be at home elsewhere there, as far as `device` has room: what `budget` forces, all

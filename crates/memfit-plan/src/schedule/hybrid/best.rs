@@ -7,9 +7,10 @@
 //! as well, and nothing slower than their steps comes back. The fastest of all is improved by local
 //! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
 //! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
-//! optimizer state, or all that may be, whichever is fastest. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
+//! optimizer state, or all that may be, whichever is fastest; all optimizer state, or all where there is none, also where that makes much room. On tasks of up to
+//! 32 ops, where all this takes little time, the same is done for a few smaller budgets, so that more memory is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Codec, Device};
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
@@ -30,6 +31,9 @@ const KEPT: usize = 3;
 /// Parts of what lies between floor and budget that values are moved for beyond what has to be.
 const MORE: [u64; 2] = [32, 8];
 
+/// Ops of a small task, at most.
+const SMALL: usize = 32;
+
 /// Rounds of improvement, at most.
 const ROUNDS: usize = 4;
 
@@ -44,8 +48,59 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_parked(task, budget, context.device, |task| fastest(task, budget, context))
+        let mut found = within(task, budget, context);
+        let is_best = |front: &Front| front.time().is_some_and(|time| time <= task.least_time());
+        for rung in rungs(task, budget) {
+            if found.as_ref().is_ok_and(is_best) || (context.stop)() {
+                break;
+            }
+            if let Ok(lower) = at_rung(task, rung, context)
+                && found.as_ref().map_or(true, |front| lower.time() < front.time())
+            {
+                found = Ok(lower);
+            }
+        }
+        found
     }
+}
+
+/// The fastest that is found for `budget` alone.
+fn within(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+    or_parked(task, budget, context.device, |task| fastest(task, budget, context))
+}
+
+/// Budgets below `budget` that a small task is asked for as well, whatever `budget` is: quarters of what lies above the floor.
+fn rungs(task: &Task<'_>, budget: Bytes) -> Vec<Bytes> {
+    let (floor, peak) = (task.floor().0, task.reference());
+    let rung = |part: u64| floor + Bytes(peak.0.saturating_sub(floor.0) / 4 * part);
+    let all = if task.nodes() > SMALL { 0..0 } else { 0..4 };
+    all.map(rung).filter(|&rung| rung < budget).collect()
+}
+
+/// What has been found at rungs, by device, seed, effort and the codecs that may lose something.
+#[derive(Default)]
+struct Rungs(Vec<Rung>);
+
+struct Rung {
+    budget: Bytes,
+    with: (Device, u64, u32, Vec<Codec>),
+    found: Result<Front, Infeasible>,
+}
+
+/// The fastest that is found for a rung, once.
+fn at_rung(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+    let with = (context.device.clone(), context.seed, context.effort, context.lossy.to_vec());
+    let is_this = |rung: &&Rung| rung.budget == budget && rung.with == with;
+    let known =
+        task.memo.with(|rungs: &mut Rungs| rungs.0.iter().find(is_this).map(|rung| rung.found.clone()));
+    known.unwrap_or_else(|| {
+        let found = within(task, budget, context);
+        if !(context.stop)() {
+            let rung = Rung { budget, with, found: found.clone() };
+            task.memo.with(|rungs: &mut Rungs| rungs.0.push(rung));
+        }
+        found
+    })
 }
 
 /// The fastest that is found for `task` as it is.

@@ -5,7 +5,8 @@
 //! how long; what the quick schedulers of the field plan is held against it. Guarantee: live bytes and copies within their budgets, no op runs twice. Where there is little to choose, nothing
 //! is faster (`moving/exact.rs`); on graphs of up to 32 ops a larger budget, for the device or for host memory, never gives a
 //! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Where nothing is found, parameters and state are at home in
-//! other memory, as few of them as will do, all optimizer state, or all that may be: the fastest of the three. Time O(gaps ×
+//! other memory, as few of them as will do, all optimizer state, or all that may be: the fastest of the three; all state, or all
+//! where there is none, also where that makes much room and is faster (then more memory may be slower on small graphs, too). Time O(gaps ×
 //! (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to what was found first. Wrong choice where ops
 //! are cheaper to run again than their results to move.
 

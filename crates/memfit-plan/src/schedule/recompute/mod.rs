@@ -4,7 +4,6 @@
 //! with its live peak and its time, in which nothing is moved.
 
 mod best;
-mod bound;
 mod chain;
 mod checkmate;
 mod chen;
@@ -31,8 +30,8 @@ pub use sublinear::Sublinear;
 
 // What all of the family stands on; strategies import it from here.
 use super::{
-    Front, Infeasible, Instead, Point, RunList, Scheduler, Task, blocks, editor, ids, layers, random, search,
-    solver,
+    Front, Infeasible, Instead, Point, RunList, Scheduler, Task, blocks, bound, editor, ids, layers, random,
+    search, solver,
 };
 
 /// Every strategy. This order is the order of the manual.
