@@ -5,7 +5,7 @@ from typing import Any
 GRAPH = {"schema", "name", "origin", "replays_random", "values", "ops", "results"}
 VALUE = {"name", "bytes", "dtype", "shape", "role", "density", "pin"}
 OP = {"name", "kind", "module", "phase", "flops", "moved", "dtype", "time_ns", "workspace", "algorithms"}
-OP |= {"effect", "reads", "writes", "must", "may"}
+OP |= {"effect", "reads", "sign", "shape", "writes", "must", "may"}
 DTYPES = {"f64", "f32", "f16", "bf16", "f8", "i64", "i32", "i16", "i8", "bool", "c64", "c128", "other"}
 ROLES = {"input", "parameter", "state", "constant", "activation", "gradient", "output"}
 SOURCES = {"input", "parameter", "state", "constant"}
@@ -45,6 +45,10 @@ def validate(graph: dict[str, Any]) -> None:
                 f"{op['name']} writes {values[value]} again"
             )
             assert value not in read, f"{op['name']} writes {values[value]} after it was read"
+        less = [*op.get("sign", []), *op.get("shape", [])]
+        assert len(set(less)) == len(less) and all(0 <= at < len(op["reads"]) for at in less), op
+        over = {before for before, _ in op.get("must", [])}
+        assert not over & {op["reads"][at] for at in less}, op
         taken: set[int] = set()
         for kind in ("must", "may"):
             for before, after in op.get(kind, []):
