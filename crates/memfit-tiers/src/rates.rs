@@ -17,7 +17,7 @@ const TRIAL: usize = 8 << 20;
 /// Seconds that a copy takes beside the time for its bytes: a thread is told, and tells.
 pub(crate) const LATENCY: f64 = 20e-6;
 
-/// The share of the words of four bytes in `bytes` that are not zero, for [`memfit_engine::Host::density`].
+/// The share of the words of four bytes in `bytes` that are not zero, for [`memfit_engine::Host::look`].
 #[must_use]
 pub fn density(bytes: &[u8]) -> f32 {
     zvc::filled_words(bytes) as f32 / bytes.len().div_ceil(4).max(1) as f32

@@ -59,7 +59,7 @@ fn named<N: AsRef<str>>(lossy: &[N]) -> Result<Vec<Codec>, Failure> {
     Ok(codecs)
 }
 
-/// The codecs that lose something among those that a host knows as `names`: what [`crate::check`] is to allow.
+/// The codecs that lose something among those that a host knows as `names`: what [`crate::check()`] is to allow.
 ///
 /// # Errors
 ///
