@@ -217,10 +217,9 @@ impl Judge<'_> {
         let encode = matches!(self.step.map(|at| self.program.steps[at]), Some(Step::Encode { .. }));
         match (held.content, self.claims[to].0) {
             (Content::Value(value), claim @ Content::Encoded(same, codec)) if encode && value == same => {
-                // Its old bytes are given back, as by `Free`: R13 asks whether it is at home.
-                if let Some(before) = self.program.buffers.get(to).and_then(|buffer| buffer.over) {
-                    self.end_stay(before.index(), now);
-                }
+                // Its old bytes are given back, as by `Free`, but for what is being read: R13 asks whether it is at home.
+                let over = self.program.buffers.get(to).and_then(|buffer| buffer.over);
+                over.filter(|b| b.index() != from).into_iter().for_each(|b| self.end_stay(b.index(), now));
                 self.define(to, claim, held.keeps.min(codec.keeps()), now);
             }
             (Content::Encoded(of, _), _) if !encode => self.define(to, Content::Value(of), held.keeps, now),
