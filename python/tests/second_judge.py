@@ -269,7 +269,7 @@ class Judge:
         if of in self.signs or content[1] == SIGN:
             self.signs.add(to)
         before = self.claim(to).get("over") if to[0] == "buffer" else None
-        need(before is None or kind == "encode", f"{to} takes over in a transfer")
+        need(before is None or (kind == "encode" and of[1] != before), f"{to} takes over what it must not")
         if before is not None:
             self.end(("buffer", before), now)
         self.fill(to, content, held, now)
