@@ -155,7 +155,7 @@ fn a_network_trains_whose_tensors_are_on_disk() {
 fn a_network_trains_whose_state_is_elsewhere() {
     let directory = Directory::new("parked");
     let spill = directory.0.display();
-    let words = "run gpt --batch 2 --steps 6 --mode planned --json --budget";
+    let words = "run gpt --batch 2 --steps 6 --mode planned --strategy offload:best --json --budget";
     let (floor, bound) = {
         let output = memfit(&format!("{words} 1MiB --host-budget 1GiB"));
         assert_eq!(output.status.code(), Some(1));
@@ -178,23 +178,34 @@ fn a_network_trains_whose_state_is_elsewhere() {
 fn a_spill_file_that_is_cut_ends_the_training() {
     let directory = Directory::new("cut");
     let spill = directory.0.display();
-    let words = format!("run gpt --batch 2 --steps 200 --budget 5MiB --disk-budget 1GiB --spill {spill}");
-    let mut child = command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let words =
+        format!("run gpt --batch 2 --steps 200 --budget 5MiB --disk-budget 1GiB --spill {spill} --verbose");
+    let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let fds = format!("/proc/{}/fd", child.id());
-    let is_spilled =
-        |path: &std::path::Path| std::fs::read_link(path).is_ok_and(|to| to.starts_with(&directory.0));
-    while child.try_wait().unwrap().is_none() {
-        let all = std::fs::read_dir(&fds).into_iter().flatten().flatten().map(|entry| entry.path());
-        for path in all.filter(|path| is_spilled(path)) {
-            if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
-                let _ = file.set_len(0);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("online: step 1 of")), "it trains");
+    let cutter = std::thread::spawn({
+        let directory = directory.0.clone();
+        move || {
+            // Until the process is gone.
+            while let Ok(all) = std::fs::read_dir(&fds) {
+                let paths = all.flatten().map(|entry| entry.path());
+                let is_spilled = |path: &std::path::PathBuf| {
+                    std::fs::read_link(path).is_ok_and(|to| to.starts_with(&directory))
+                };
+                for path in paths.filter(is_spilled) {
+                    let file = std::fs::OpenOptions::new().write(true).open(path);
+                    let _ = file.and_then(|file| file.set_len(0));
+                }
+                std::thread::sleep(std::time::Duration::from_millis(5));
             }
         }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(5), "{message}");
+    });
+    let last: Vec<String> = lines.filter(|line| !line.starts_with("online: step")).collect();
+    let status = child.wait().unwrap();
+    cutter.join().unwrap();
+    let message = last.join("\n");
+    assert_eq!(status.code(), Some(5), "{message}");
     assert!(message.contains("was stored in the spill file alone, and can't be brought back"), "{message}");
 }
 
