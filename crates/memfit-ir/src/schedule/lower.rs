@@ -331,7 +331,10 @@ impl Lowering<'_> {
     fn encode(&mut self, value: ValueId, from: BufferId, codec: Codec) -> BufferId {
         let form = Form::Encoded(codec);
         let before = home_before(self.graph, self.stays.parked(value), (value, form), &self.forms);
-        let over = before.and_then(|(key, _)| self.forms.remove(&key)).and_then(|stored| match stored.held {
+        let before = before.and_then(|(key, _)| self.forms.remove(&key));
+        // Its bytes may be on their way to a tier.
+        before.into_iter().for_each(|stored| self.wait_all(stored.busy, true));
+        let over = before.and_then(|stored| match stored.held {
             Held::Buffer(buffer) => Some(buffer),
             Held::Copy(_) => None,
         });
