@@ -20,3 +20,6 @@ def pytest_configure() -> None:
     except ImportError as error:
         pytest.exit(f"these tests need PyTorch: {error}", returncode=2)
     torch.set_num_threads(1)
+    # Fake tensors bring a CUDA device along. If the first backward pass of a process comes after them, it
+    # starts a thread for that, copies of the process can't run backward passes, and `fit` goes unchecked.
+    torch.ones(1, requires_grad=True).sum().backward()
