@@ -282,7 +282,7 @@ def train(
                 active._native.watch()
             losses.append(step(case, model, optimizer, data))
         if watch:
-            persistent, largest, _ = active._native.floor()
+            persistent, largest, _, _ = active._native.floor()
             outcome.floor = persistent + largest - before
     if budget is not None:
         outcome.stats = active.stats
