@@ -20,12 +20,14 @@ pub use quantised_state::QuantisedState;
 pub use zvc::Zvc;
 
 // What all of the family stands on; strategies import it from here.
-use maps::maps;
+use maps::{every, maps};
 
 use super::layers::turn;
 use super::moves::Choices;
 use super::refine::{encoding, refine};
-use super::transfers::{Chooser, Codecs, Waits, Window, leave_when_copied, link, return_one_ahead, timed};
+use super::transfers::{
+    Chooser, Codecs, Gap, Waits, Window, leave_when_copied, link, return_one_ahead, timed,
+};
 use super::{Algorithms, Front, Infeasible, RunList, Scheduler, Task};
 
 /// Every strategy. This order is the order of the manual.

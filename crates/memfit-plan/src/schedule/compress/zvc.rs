@@ -8,7 +8,7 @@
 
 use memfit_ir::{Bytes, Codec};
 
-use super::{Chooser, Codecs, Front, Infeasible, RunList, Scheduler, Task, Waits, Window, turn};
+use super::{Codecs, Front, Infeasible, Scheduler, Task, every, maps};
 use crate::{Context, Info};
 
 /// Nothing else, whatever is allowed.
@@ -52,12 +52,6 @@ impl Scheduler for Zvc {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let runs = RunList::plain(task);
-        let mut chooser = Chooser::waiting(task, &runs, Waits::Encoded(ZVC), budget, context)?;
-        let turn = turn(task);
-        let gaps = chooser.step().gaps.iter().filter(|gap| !self.maps || gap.crosses(turn));
-        let windows: Vec<Window> = gaps.map(|&gap| Window::whole(gap)).collect();
-        let moved = chooser.run_at(&windows);
-        chooser.found(moved)
+        if self.maps { maps(task, ZVC, budget, context) } else { every(task, ZVC, |_| true, budget, context) }
     }
 }
