@@ -14,6 +14,7 @@ import pytest
 import torch
 from test_fit import left
 from torch import nn
+from training import classifying
 
 import memfit
 import memfit.torch
@@ -40,14 +41,7 @@ def vgg(inplace: bool = False) -> tuple[nn.Sequential, torch.optim.Optimizer, An
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
     batches = [(torch.randn(24, 3, 32, 32), torch.randint(0, 10, (24,))) for _ in range(6)]
 
-    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return net, optimizer, step, batches
+    return net, optimizer, classifying(net, optimizer), batches
 
 
 def planned(folder: pathlib.Path, strategy: str, inplace: bool, **codecs: Any) -> tuple[int, int]:

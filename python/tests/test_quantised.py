@@ -6,6 +6,7 @@ import gc
 import pytest
 import torch
 from torch import nn
+from training import classifying
 
 import memfit
 import memfit.torch
@@ -31,14 +32,7 @@ def training(seed: int = 0, batches: int = 1):
         waves = torch.sin(along * (1 + labels.view(-1, 1, 1, 1)) * 0.4)
         return waves + 1.5 * torch.randn(32, 3, 12, 12, generator=draw), labels
 
-    def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
-    return net, optimizer, step, batch
+    return net, optimizer, classifying(net, optimizer), batch
 
 
 def losses(quantised: bool, batches: int = 1) -> tuple[torch.Tensor, int]:

@@ -172,6 +172,21 @@ def classify(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> to
     return F.cross_entropy(model(inputs), labels)
 
 
+def classifying(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """A training step of `model` that returns its loss."""
+
+    def step(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = classify(model, inputs, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
 def language(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     return model(input_ids=tokens, labels=tokens).loss
 
