@@ -4,7 +4,6 @@ import copy
 import itertools
 import json
 import random
-import statistics
 import time
 
 import pytest
@@ -147,18 +146,23 @@ def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
     step(*batch)
     budget = memfit.torch.floor(step, *batch).share(0.2)
     fitted = memfit.torch.fit(step, budget, strategy=strategy)
-    counts = []
-    for _ in range(5):
+    # The first two calls are rehearsed, and may follow other plans.
+    fitted(*batch)
+    fitted(*batch)
+    exact = 0
+    for _ in range(12):
+        fitted.save(tmp_path)
+        plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
+        before = fitted._budget.stats["evictions"]
         fitted(*batch)
-        counts.append(fitted.report.recomputed_ops)
-    report = fitted.report
-    fitted.save(tmp_path)
+        assert fitted.report.guided
+        # Kernels may take more scratch memory in one call than they were seen to take: then tensors go that
+        # the plan keeps, more is run again, and after a few such calls there is another plan.
+        if fitted._budget.stats["evictions"] == before:
+            assert 0 < fitted.report.recomputed_ops == repetitions(plan, profile)
+            exact += 1
     fitted.close()
-    plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
-    assert report.guided
-    # The first two calls are rehearsed, and may follow other plans. Kernels may take more scratch memory in
-    # one call than they were seen to take, and then more is run again there, but not in most of them.
-    assert 0 < statistics.median(counts[2:]) == repetitions(plan, profile), counts
+    assert exact >= 3
 
 
 def test_the_check_runs_the_first_step_twice_and_leaves_no_trace_of_it():
