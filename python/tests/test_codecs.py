@@ -19,7 +19,7 @@ from training import classifying
 import memfit
 import memfit.torch
 from memfit.torch import Meter, _gradients
-from memfit.torch._fit import _recording
+from memfit.torch._floor import recording
 
 HERE = pathlib.Path(__file__).parent
 PLANNING = {"bytes": 1 << 29, "seconds": 30.0}
@@ -48,7 +48,7 @@ def planned(folder: pathlib.Path, strategy: str, inplace: bool, **codecs: Any) -
     """Leaves a plan by `strategy` in `folder`; live bytes of it, and of the step as it is."""
     _, _, step, batches = vgg(inplace)
     gc.collect()
-    with _recording(step, batches[0], {}, "cpu", **codecs) as (native, told):
+    with recording(step, batches[0], {}, "cpu", **codecs) as (native, told):
         native.set_strategy(strategy)
         assert native.plan_step(told.peak_bytes, **PLANNING)
         files = native.save()

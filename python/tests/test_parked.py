@@ -248,3 +248,51 @@ def proc(path: str) -> str:
 
 if __name__ == "__main__":
     lost(int(sys.argv[1]), pathlib.Path(sys.argv[2]))
+
+
+def adversaries():
+    """Two networks that train against each other, each with a step of its own, as GANs do."""
+    torch.manual_seed(0)
+    nets = [nn.Sequential(*(nn.Linear(128, 128) for _ in range(6))) for _ in range(2)]
+    optimizers = [torch.optim.Adam(net.parameters(), lr=1e-3, foreach=False) for net in nets]
+    noise = torch.randn(16, 128)
+
+    def step(at):
+        optimizers[at].zero_grad()
+        loss = nets[at](nets[1 - at](noise).detach()).square().mean()
+        loss.backward()
+        optimizers[at].step()
+        return loss.detach()
+
+    return nets, optimizers, step
+
+
+@pytest.mark.parametrize("check", [None, False])
+def test_steps_with_parked_state_take_turns(check):
+    def run(steps, nets, step):
+        losses = []
+        for at in range(6):
+            losses += [float(steps[0](0)), float(steps[1](1))]
+            if at == 2:
+                with memfit.torch.Budget("64MiB"):
+                    losses.append(nets[0](torch.ones(2, 128)).sum().item())
+        return losses
+
+    nets, optimizers, step = adversaries()
+    torch.manual_seed(1)
+    expected = run([step, step], nets, step)
+    state = [digests(*both) for both in zip(nets, optimizers, strict=True)]
+    told = memfit.torch.floor(step, 0)
+    budget = told.floor_bytes - told.persistent_bytes * 30 // 100
+    del nets, optimizers, step
+    nets, optimizers, step = adversaries()
+    torch.manual_seed(1)
+    fitted = [memfit.torch.fit(step, budget, check=check, host_budget="1GiB") for _ in range(2)]
+    found = run(fitted, nets, step)
+    assert found == expected
+    for one in fitted:
+        assert one.report.guided and one.report.moved_bytes > 0
+        assert one.report.peak_bytes <= budget
+        assert check is False or one.report.measured_peak_bytes <= budget
+        one.close()
+    assert state == [digests(*both) for both in zip(nets, optimizers, strict=True)]

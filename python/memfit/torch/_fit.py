@@ -15,7 +15,8 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from memfit import _memfit
 from memfit.torch import _copy, _quantised, _rehearse
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
+from memfit.torch._floor import complete, floor, recording
 from memfit.torch._glue import storages
 from memfit.torch._gradients import Sampler
 from memfit.torch._rehearse import Files, Known
-from memfit.torch._report import Floor, Report, memory
+from memfit.torch._report import Floor, Report
 from memfit.torch._state import Print, State, same
-from memfit.torch.eager import Budget, is_distributed, kept_from_forks, names
+from memfit.torch.eager import Budget, is_distributed, kept_from_forks, make_free, names
 from memfit.torch.meter import Meter, StepMeter
 
 _FILES = ("profile.json", "plan.json")
@@ -46,6 +48,8 @@ _ROOMY = 2
 _MOST_RECOMPUTE = 20
 # Steps whose time is remembered.
 _TIMES = 101
+# How often the parked tensors of one step came back because another began: those are elsewhere then.
+_moved = 0
 
 
 def fit(step: Callable[..., Any], budget: int | str, **options: Any) -> "Fitted":
@@ -149,13 +153,15 @@ class Fitted:
             "lossy": lossy,
         }
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
-        self._calls = 0
+        self._calls, self._seen, self._lifted = 0, _moved, False
         self._sampler, self._plan_loses = Sampler(), False
         self.report.gradients = self._sampler.samples
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.device = str(self._budget.device)
+        if not self._is_resting():
+            make_free()
         if self._plan_loses and not self._is_resting():
             self._sampler.look(self._budget.device, functools.partial(self.step, *args, **kwargs))
             self._note(
@@ -222,7 +228,7 @@ class Fitted:
             except memfit.BudgetError as error:
                 refusal = error
         if told is not None:
-            self._complete(refusal, told, least)
+            complete(refusal, self.budget, told, least)
         raise refusal
 
     def _patience(self) -> float:
@@ -290,7 +296,7 @@ class Fitted:
     def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> Files | None:
         """Profile and plan of the step from a recording without a budget, if there is a plan."""
         try:
-            with _recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, _):
+            with recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, _):
                 native.set_strategy(self._strategy)
                 return native.save() if native.plan_step(self.budget, **self._planning) else None
         except torch.OutOfMemoryError:
@@ -319,18 +325,21 @@ class Fitted:
             for storage in live_storages(device):
                 native.adopt(storage)
         started = time.perf_counter()
-        self._meter.begin()
+        peak = None
         try:
-            with self._sampler.within(self._calls + 1, native):
-                result = self._within(native, rehearsal, args, kwargs)
+            self._begin(native)
+            self._meter.begin()
+            try:
+                with self._sampler.within(self._calls + 1, native):
+                    result = self._within(native, rehearsal, args, kwargs)
+            finally:
+                peak = self._meter.end()
         except memfit.BudgetError:
             self.close()  # All that is alive comes back, whatever it takes.
             raise
         except BaseException:
             self._rest()
             raise
-        finally:
-            peak = self._meter.end()
         self._times.append(time.perf_counter() - started)
         if peak is not None:
             report.measured_peak_bytes = max(report.measured_peak_bytes or 0, peak)
@@ -351,13 +360,43 @@ class Fitted:
         """Between two calls: the budget goes on where something is parked, for those who read it."""
         native = self._budget._native
         if native is not None and native.has_parked():
+            self._budget.gives_way = weakref.WeakMethod(self._give_way)
             self._budget._activate()
 
     def _wake(self) -> None:
         """Ends `_rest`."""
-        if self._is_resting():
-            self._budget._deactivate()
+        if not self._is_resting():
+            return
+        self._budget.gives_way = None
+        self._budget._deactivate()
+        try:
             self._budget._stop_listening()
+        except KeyboardInterrupt:
+            self._rest()
+            raise
+
+    def _give_way(self) -> None:
+        """Brings back what is parked, since another budget begins. The next call parks it again."""
+        global _moved
+        self._budget.gives_way = None
+        self._budget._deactivate()
+        try:
+            with torch._C._DisableTorchDispatch():
+                self._budget._native.come_home()
+            self._lifted = True
+            _moved += 1
+        except BaseException:
+            self._rest()
+            raise
+        finally:
+            if not self._is_resting():
+                self._budget._stop_listening()
+
+    def _begin(self, native: Any) -> None:
+        """A step begins: what is to be parked is, and the budget holds from here on."""
+        with torch._C._DisableTorchDispatch():
+            native.begin_step(self.budget if self._lifted else None, self._seen != _moved)
+        self._lifted, self._seen = False, _moved
 
     def _bring_back(self, storage: torch.UntypedStorage) -> None:
         """Whoever reads `storage` now finds its bytes."""
@@ -373,8 +412,6 @@ class Fitted:
             self._budget._stop_listening()
 
     def _step_within(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
-        with torch._C._DisableTorchDispatch():
-            native.begin_step()
         before = native.stats()
         self._budget._activate()
         try:
@@ -392,23 +429,11 @@ class Fitted:
             elif stepped["wants_plan"] or (rehearsal and not stepped["guided"]):
                 native.plan_step(**self._planning)
         after = native.stats()
-        self.report.peak_bytes = after["peak_bytes"]
-        self.report.guided = stepped["guided"]
-        self.report.recompute_seconds = stepped["recompute_ns"] / 1e9
-        if stepped["predicted_ns"] is not None:
-            self.report.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
-        self.report.arena_bytes, lossy = native.planned() or (None, [])
-        self._plan_loses = bool(lossy)
-        self.report.lossy = lossy + ([_quantised.NAME] if self._budget.quantises else [])
-        self.report.tried = native.tried() or self.report.tried
-        # What the judge refuses is no plan: there is none in the tables that it has not passed.
-        self.report.verified = True if self.report.arena_bytes is not None else None
-        self.report.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
-        self.report.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
-        self.report.encoded_bytes = after["encoded_bytes"] - before["encoded_bytes"]
-        self.report.lost_copies = after["lost_copies"] - before["lost_copies"]
+        planned, tried = native.planned() or (None, []), native.tried()
+        self._plan_loses = bool(planned[1])
+        lossy = planned[1] + ([_quantised.NAME] if self._budget.quantises else [])
+        self.report.tell(stepped, before, after, planned[0], lossy, tried)
         self.report.lost_why = native.take_lost()
-        self.report.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
         return result
 
     def _run(self, args: Any, kwargs: Any) -> Any:
@@ -447,9 +472,9 @@ class Fitted:
                 ranks.same(b"".join(files), "plans")
 
     def _open(self, planned: Files | None) -> None:
+        self._meter = StepMeter(self._budget.device)  # While all is there that counts.
         self._budget._open()
         self._budget._native.set_strategy(self._strategy)
-        self._meter = StepMeter(self._budget.device)
         self.report.budget_bytes = self._budget.budget
         self._exchanges = _EXCHANGES
         if planned is not None:
@@ -458,30 +483,13 @@ class Fitted:
     def _explain(self, error: memfit.BudgetError, state: State, args: Any, kwargs: Any) -> None:
         """Completes `error` by the floor and the least budget known to do, from a run without a budget."""
         try:
-            with _recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, told):
+            with recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, told):
                 least = native.least_budget(told.floor_bytes, **self._planning)
         except torch.OutOfMemoryError:
             return
         finally:
             state.put_back()
-        self._complete(error, told, least)
-
-    def _complete(self, error: memfit.BudgetError, told: Floor, least: int | None) -> None:
-        error.floor_bytes, error.dominant = told.floor_bytes, told.largest_op
-        error.least_budget_bytes, error.lower_bound = least, False
-        error.proved = self.budget < told.bound_bytes
-        error.hint = (
-            f"the floor is {memory(told.floor_bytes)}: {memory(told.persistent_bytes)} that outlive the step "
-            "(parameters, gradients, optimizer state, inputs) and "
-            f"{memory(told.largest_bytes)} for `{told.largest_op}`; "
-        )
-        if told.bound_bytes < told.floor_bytes:
-            error.hint += (
-                f"with what outlives the step elsewhere it takes {memory(told.bound_bytes)} at least; "
-            )
-        error.hint += (
-            f"`budget={least}` ({memory(least)}) would do" if least else "no budget was found that would do"
-        )
+        complete(error, self.budget, told, least)
 
     def _run_plainly(self, state: State, args: Any, kwargs: Any) -> Print | None:
         """The step as it is; what it started from is put back."""
@@ -526,9 +534,14 @@ class Fitted:
 
     def close(self) -> None:
         """Lets go of everything, and brings back what is parked; later calls begin anew."""
-        self._wake()
-        self._budget._close()
-        self._calls = 0
+        self._budget.gives_way = None
+        if self._is_resting():
+            self._budget._deactivate()
+        try:
+            self._budget._close()
+        finally:
+            self._budget._stop_listening()
+        self._calls, self._lifted = 0, False
 
     def __del__(self) -> None:
         # Nobody is to find a parameter without its bytes.
@@ -540,32 +553,6 @@ class Fitted:
 
     def __exit__(self, *raised: Any) -> None:
         self.close()
-
-
-def floor(
-    step: Callable[..., Any], *args: Any, device: str | torch.device | None = None, **kwargs: Any
-) -> Floor:
-    """The least bytes `step(*args, **kwargs)` can do with.
-
-    They are what outlives a call, and the largest working set of one op. The step is called twice, for real:
-    once so that gradients and the optimizer's state are there, and once to look.
-    """
-    with _recording(step, args, kwargs, device) as (_, told):
-        return told
-
-
-@contextlib.contextmanager
-def _recording(
-    step: Callable[..., Any], args: Any, kwargs: Any, device: str | torch.device | None, **means: Any
-) -> Iterator[tuple[Any, Floor]]:
-    """Calls a step twice without a limit, the second time recorded.
-
-    Yields the native half, which can plan it, and the floor.
-    """
-    with Budget(1 << 62, device=device, **means) as budget:
-        step(*args, **kwargs)
-        run = functools.partial(step, *args, **kwargs)
-        yield budget._native, _rehearse.recorded(budget._native, run)
 
 
 __all__ = ["Fitted", "Floor", "Report", "fit", "floor"]

@@ -2,6 +2,7 @@
 
 import html
 from dataclasses import dataclass, field
+from typing import Any
 
 from memfit import _memfit
 from memfit.torch._gradients import Sample
@@ -73,6 +74,31 @@ class Report:
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
+
+    def tell(
+        self,
+        stepped: dict[str, Any],
+        before: dict[str, int],
+        after: dict[str, int],
+        arena_bytes: int | None,
+        lossy: list[str],
+        tried: list[tuple[str, int | None]],
+    ) -> None:
+        """Takes in one more step, by what the engine counted before and after it."""
+        self.peak_bytes = max(self.peak_bytes or 0, after["peak_bytes"])
+        self.guided = stepped["guided"]
+        self.recompute_seconds = stepped["recompute_ns"] / 1e9
+        if stepped["predicted_ns"] is not None:
+            self.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
+        self.arena_bytes, self.lossy = arena_bytes, lossy
+        self.tried = tried or self.tried
+        # What the judge refuses is no plan: there is none in the tables that it has not passed.
+        self.verified = True if arena_bytes is not None else None
+        self.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
+        self.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
+        self.encoded_bytes = after["encoded_bytes"] - before["encoded_bytes"]
+        self.lost_copies = after["lost_copies"] - before["lost_copies"]
+        self.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of each line."""

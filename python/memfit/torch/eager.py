@@ -123,6 +123,7 @@ class Budget:
         self._previous: Any = None
         self._busy = self._late = False
         self._last: dict[str, int] | None = None
+        self.gives_way: weakref.WeakMethod[Callable[[], None]] | None = None
 
     @property
     def budget(self) -> int:
@@ -145,7 +146,7 @@ class Budget:
         self._bytes = size
 
     def __enter__(self) -> "Budget":
-        _check_free()
+        make_free()
         self._open()
         if is_distributed():
             from memfit.torch import distributed
@@ -192,7 +193,7 @@ class Budget:
 
     def _activate(self) -> None:
         global _active
-        _check_free()
+        make_free()
         _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
         _reads.patch(_before_read, _state)
         _compiled.watch(_here, _reads.unpatched)
@@ -319,7 +320,10 @@ def is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def _check_free() -> None:
+def make_free() -> None:
+    """Has a fitted step that rests between two calls give way; raises where another budget is active."""
+    if (give_way := _active and _active.gives_way and _active.gives_way()) is not None:
+        give_way()
     if _active is not None:
         raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")
 

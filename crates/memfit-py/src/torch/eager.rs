@@ -335,9 +335,11 @@ impl Eager {
         Ok(inner.known(storage).is_none_or(|tensor| inner.engine.is_resident(tensor)))
     }
 
-    /// A step begins: see `memfit.torch.fit`.
-    fn begin_step(&self, py: Python<'_>) -> PyResult<()> {
-        self.enter(py)?.inner()?.begin_step(py)
+    /// A step begins, within `budget` again where that was lifted; see `memfit.torch.fit`. `moved`: another budget has
+    /// moved storages, and brought them back.
+    #[pyo3(signature = (budget=None, moved=false))]
+    fn begin_step(&self, py: Python<'_>, budget: Option<u64>, moved: bool) -> PyResult<()> {
+        self.enter(py)?.inner()?.begin_step(py, budget.map(Bytes), moved)
     }
 
     /// A step ends: which it was, whether it was guided, whether a plan is wanted, ns in repetitions, ns foreseen.
@@ -465,6 +467,11 @@ impl Eager {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
         inner.retry(py, |engine| engine.set_budget(Bytes(budget)))
+    }
+
+    /// Brings back all that somebody can reach, and has no budget until a step begins with one.
+    fn come_home(&self, py: Python<'_>) -> PyResult<()> {
+        self.enter(py)?.inner()?.come_home(py)
     }
 
     /// What has been done so far.

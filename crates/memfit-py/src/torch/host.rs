@@ -256,11 +256,7 @@ impl Torch {
     /// Has `of` have the bytes of `filled`, a storage of the tracked device.
     fn fill(&mut self, filled: Bound<'_, PyAny>, of: StorageId) -> Result<(), HostError> {
         let (py, slot) = (filled.py(), self.slots.at(of));
-        let filled = slot.fill(filled, &self.glue).map(|()| {
-            if slot.pointer.is_some() {
-                slot.pointer = slot.owned(py).and_then(|owned| self.glue.pointer_of(&owned));
-            }
-        });
+        let filled = slot.fill(filled, &self.glue).map(|()| slot.find_again(py, &self.glue));
         filled.map_err(|error| HostError(error.to_string()))
     }
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::PoisonError;
 
 use memfit::engine::{Engine, TensorId};
+use memfit::ir::Bytes;
 use pyo3::prelude::*;
 
 use super::dispatch::Inner;
@@ -179,12 +180,40 @@ impl Inner {
     pub(super) fn close(&mut self, py: Python<'_>) -> PyResult<()> {
         let looked = self.look_at_all(py);
         self.engine.lift_budget();
-        let mut live: Vec<(Token, usize)> =
-            self.entries.iter().map(|(&address, entry)| (entry.token, address)).collect();
-        live.sort_unstable();
-        let mut outcome = looked;
         ops::leave_known(std::mem::take(&mut self.ops));
-        for (token, address) in live {
+        looked.and(self.restore_all(py))
+    }
+
+    /// Brings back all that somebody can reach, and has no budget until a step begins with one.
+    pub(super) fn come_home(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.look_at_all(py)?;
+        self.retry(py, |engine| engine.set_budget(Bytes(u64::MAX / 4)))?;
+        self.restore_all(py)?;
+        // Nothing is kept here to compute from: the other budget would not see it.
+        for (token, address) in self.live() {
+            if let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) {
+                let tensor = entry.tensor;
+                self.retry(py, |engine| engine.settle_down(tensor))?;
+            }
+        }
+        // What is written while nobody looks on, no copy has.
+        self.engine.forget_spare_copies();
+        self.look_at_all(py)
+    }
+
+    /// Storages may be elsewhere, with the same bytes in them: another budget has moved them.
+    pub(super) fn find_again(&mut self, py: Python<'_>) {
+        for entry in self.entries.values() {
+            if let Some(storage) = self.engine.storage_of(entry.tensor) {
+                let host = &mut self.engine.host;
+                host.slots.at(storage).find_again(py, &host.glue);
+            }
+        }
+    }
+
+    fn restore_all(&mut self, py: Python<'_>) -> PyResult<()> {
+        let mut outcome = Ok(());
+        for (token, address) in self.live() {
             // What has died while others came back is not missed.
             let Some(entry) = self.entries.get(&address).filter(|entry| entry.token == token) else {
                 continue;
@@ -195,5 +224,13 @@ impl Inner {
             }
         }
         outcome
+    }
+
+    /// Tokens and addresses of the storages in the table, in the order in which they came in.
+    fn live(&self) -> Vec<(Token, usize)> {
+        let mut live: Vec<(Token, usize)> =
+            self.entries.iter().map(|(&address, entry)| (entry.token, address)).collect();
+        live.sort_unstable();
+        live
     }
 }

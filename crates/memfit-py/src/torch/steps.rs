@@ -45,8 +45,13 @@ fn apart<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 }
 
 impl Inner {
-    /// What is alive is what the step starts from; if a plan is expected to fit, it is followed.
-    pub(super) fn begin_step(&mut self, py: Python<'_>) -> PyResult<()> {
+    /// What is alive is what the step starts from; if a plan is expected to fit, it is followed. Within `budget` from here on,
+    /// where that was lifted: then what the plan has elsewhere has been parked. `moved`: storages may be at other addresses,
+    /// with the same bytes in them.
+    pub(super) fn begin_step(&mut self, py: Python<'_>, budget: Option<Bytes>, moved: bool) -> PyResult<()> {
+        if moved {
+            self.find_again(py);
+        }
         self.look_at_all(py)?;
         if self.engine.settings().parking {
             // What outlives the step may be at home elsewhere; the rest of what is there now is demoted when the step ends.
@@ -56,7 +61,12 @@ impl Inner {
             }
         }
         let begun = self.steps.begin(&mut self.engine);
-        begun.map_err(|fault| self.fault(py, fault))
+        begun.map_err(|fault| self.fault(py, fault))?;
+        if let Some(budget) = budget {
+            self.retry(py, |engine| engine.set_budget(budget))?;
+            self.engine.reset_peak();
+        }
+        Ok(())
     }
 
     /// Brings back what is alive. What is told says whether a plan is wanted; making one is [`Inner::plan_step`].

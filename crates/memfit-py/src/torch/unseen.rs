@@ -91,6 +91,13 @@ fn count(tensor: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 impl Slot {
+    /// The bytes may be elsewhere, by our own doing.
+    pub(super) fn find_again(&mut self, py: Python<'_>, glue: &Glue) {
+        if self.pointer.is_some() {
+            self.pointer = self.owned(py).and_then(|owned| glue.pointer_of(&owned));
+        }
+    }
+
     /// Whether the bytes are not those that were there when an op last wrote to `block`, as far as can be told.
     pub(super) fn has_changed(&mut self, py: Python<'_>, block: Block, glue: &Glue) -> bool {
         if self.version.has_moved(py) {
