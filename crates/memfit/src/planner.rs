@@ -188,7 +188,7 @@ impl<'a> Planner<'a> {
         best: &mut Result<Candidate, Missed>,
     ) {
         let base = base_time(self.graph, &self.choice.device);
-        for &named in schedulers {
+        for named in self.in_turn(schedulers, orders, budget) {
             // Nothing is faster, or there is no time to look for it.
             if best.as_ref().is_ok_and(|best| best.time <= base || (self.tools.stop)()) {
                 break;
@@ -218,6 +218,21 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// `schedulers` as they are asked: who only moves values comes last where that can't be for nothing.
+    fn in_turn(&self, schedulers: &[Named], orders: Orders<'_>, budget: Bytes) -> Vec<Named> {
+        let context = self.context(Bytes::ZERO);
+        let waits = |named: &Named| {
+            let means = named.family.means;
+            !means.recompute
+                && orders.each().all(|order| {
+                    let task = self.task(order, &context);
+                    schedule::least_time(&task, budget, means, &context) > task.least_time()
+                })
+        };
+        let (last, first): (Vec<Named>, Vec<Named>) = schedulers.iter().partition(|named| waits(named));
+        first.into_iter().chain(last).collect()
+    }
+
     /// The fastest program of `named` with first runs in `order` that can be placed within `budget`, if it takes less than `worth`.
     fn fit_in(
         &self,
@@ -228,6 +243,9 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let task = self.task(order, &context);
         let means = named.family.means;
+        if worth < Nanos(u64::MAX) && schedule::least_time(&task, budget, means, &context) >= worth {
+            return Err(Missed { needed: Bytes::MAX, why: None });
+        }
         let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };
         // Who comes last has only to be placed where that is faster than all else.
         let movers = self.choice.schedulers.iter().filter(|one| one.family.means.moves()).count();

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Bytes, Nanos, Program};
 
-use super::{Cost, Infeasible, Instead, Scheduler, Task};
+use super::{Cost, Infeasible, Instead, Scheduler, Task, known};
 use crate::Context;
 
 /// A program within a budget, and what the caller's placer made of it.
@@ -64,7 +64,7 @@ pub fn fit_faster<P>(
     let mut bound = None;
     let mut lowest: Option<Bytes> = None;
     for _ in 0..8 {
-        let front = match strategy.plan(task, target, context) {
+        let front = match known::plan(strategy, task, target, context) {
             Ok(front) => front,
             Err(infeasible) if bound.is_none() => return Err(infeasible),
             Err(_) => break,

@@ -16,6 +16,7 @@ mod front;
 mod homes;
 pub mod hybrid;
 mod ids;
+mod known;
 mod layers;
 mod memo;
 mod moved;

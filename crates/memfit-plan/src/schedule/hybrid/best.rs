@@ -10,11 +10,11 @@
 //! optimizer state, or all that may be, whichever is fastest; all optimizer state, or all where there is none, also where that makes much room. On tasks of up to
 //! 32 ops, where all this takes little time, the same is done for a few smaller budgets, so that more memory is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
-use memfit_ir::{Bytes, Codec, Device};
+use memfit_ir::Bytes;
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
-    Task, Waits, again, climb, encoding, forms, link, moving, or_parked, refine, signed, timed,
+    Task, Waits, again, climb, encoding, forms, link, moving, once, or_parked, refine, signed, timed,
 };
 use crate::{Context, Info};
 
@@ -54,7 +54,8 @@ impl Scheduler for Best {
             if found.as_ref().is_ok_and(is_best) || (context.stop)() {
                 break;
             }
-            if let Ok(lower) = at_rung(task, rung, context)
+            let at_rung = || within(task, rung, context);
+            if let Ok(lower) = once(task, (Info { name: "rung", ..self.info() }, rung), context, at_rung)
                 && found.as_ref().map_or(true, |front| lower.time() < front.time())
             {
                 found = Ok(lower);
@@ -75,32 +76,6 @@ fn rungs(task: &Task<'_>, budget: Bytes) -> Vec<Bytes> {
     let rung = |part: u64| floor + Bytes(peak.0.saturating_sub(floor.0) / 4 * part);
     let all = if task.nodes() > SMALL { 0..0 } else { 0..4 };
     all.map(rung).filter(|&rung| rung < budget).collect()
-}
-
-/// What has been found at rungs, by device, seed, effort and the codecs that may lose something.
-#[derive(Default)]
-struct Rungs(Vec<Rung>);
-
-struct Rung {
-    budget: Bytes,
-    with: (Device, u64, u32, Vec<Codec>),
-    found: Result<Front, Infeasible>,
-}
-
-/// The fastest that is found for a rung, once.
-fn at_rung(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let with = (context.device.clone(), context.seed, context.effort, context.lossy.to_vec());
-    let is_this = |rung: &&Rung| rung.budget == budget && rung.with == with;
-    let known =
-        task.memo.with(|rungs: &mut Rungs| rungs.0.iter().find(is_this).map(|rung| rung.found.clone()));
-    known.unwrap_or_else(|| {
-        let found = within(task, budget, context);
-        if !(context.stop)() {
-            let rung = Rung { budget, with, found: found.clone() };
-            task.memo.with(|rungs: &mut Rungs| rungs.0.push(rung));
-        }
-        found
-    })
 }
 
 /// The fastest that is found for `task` as it is.
@@ -153,7 +128,10 @@ impl Search<'_> {
         }
         // They know nothing of what is at home elsewhere.
         if !self.is_best(&found) && !task.is_parked() {
-            let all = || QUICK.iter().filter_map(|one| one.plan(task, budget, context).ok()).collect();
+            let ask = |one: &&dyn Scheduler| {
+                once(task, (one.info(), budget), context, || one.plan(task, budget, context)).ok()
+            };
+            let all = || QUICK.iter().filter_map(ask).collect();
             for front in named.get_or_insert_with(all).iter().take_while(|_| !(context.stop)()) {
                 // With the same runs others may be away, or the same for other times.
                 found.extend(front.points.first().and_then(|point| self.moved(&point.schedule)));

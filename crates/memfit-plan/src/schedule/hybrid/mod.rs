@@ -28,6 +28,7 @@ pub use uniform_blocks::UniformBlocks;
 use super::editor::Away;
 use super::homes::or_parked;
 use super::ids::NodeId;
+use super::known::once;
 use super::layers::{Layer, turn};
 use super::moves::Choices;
 use super::offload::QUICK as MOVING;

@@ -249,16 +249,20 @@ fn undominated(mut states: Vec<State>, most: usize) -> Vec<State> {
         by_time.then(one.leaving.total_cmp(&other.leaving)).then(one.coming.total_cmp(&other.coming))
     });
     let mut kept: Vec<State> = Vec::new();
+    let largest = states.iter().map(|state| state.stays).max().unwrap_or(0);
+    // By what stays: how many have been kept.
+    let mut alike = vec![0usize; largest + 1];
     for state in states {
+        // Of too many with as much the earliest stay.
+        if alike[state.stays] >= most {
+            continue;
+        }
         let beaten = kept.iter().any(|other| {
             other.stays <= state.stays && other.leaving <= state.leaving && other.coming <= state.coming
         });
         if !beaten {
-            // Of too many with as much the earliest stay.
-            let alike = kept.iter().filter(|other| other.stays == state.stays).count();
-            if alike < most {
-                kept.push(state);
-            }
+            alike[state.stays] += 1;
+            kept.push(state);
         }
     }
     kept
