@@ -54,7 +54,7 @@ def plan(
     time_limit: float | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Makes a plan that fits the budget, and has the judge read it.
+    """Makes a plan that fits the budget, and has the verifier check it.
 
     `budget` is bytes, a size (`"8GiB"`), a share of the unconstrained peak (`"60%"`) or of what lies above
     the floor (`"floor+60%"`); without it all of the device may be used. `device` is a preset or the path of a
@@ -98,10 +98,10 @@ def check(
     lossy: str | Iterable[str] = (),
     dims: Mapping[str, int] | None = None,
 ) -> Check:
-    """Has the judge read `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
+    """Has the verifier check `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
     The plan may use lossy codecs that are named here and no others, whatever it says of itself.
 
-    Raises `VerificationError` if the judge refuses, `OtherGraphError` if the plan was made for another graph.
+    Raises `VerificationError` if the verifier refuses, `OtherGraphError` if the plan was made for another graph.
     """
     file = plan.file if isinstance(plan, Plan) else _bytes(plan)
     return read(Check, _memfit.check(file, _source(graph, dims), _size(budget), _names(lossy)))

@@ -71,7 +71,7 @@ class BudgetError(Error):
 
 
 class VerificationError(Error):
-    """The judge refuses a plan: do not run it."""
+    """The verifier refuses a plan: do not run it."""
 
     violations: list[dict[str, Any]]
     """What is wrong with it: `rule`, `step` and `message` each."""

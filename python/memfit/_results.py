@@ -118,7 +118,7 @@ class Plan(Result):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Result):
-    """The judge accepts a plan."""
+    """The verifier accepts a plan."""
 
     strategy: str
     budget_bytes: int

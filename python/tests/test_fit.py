@@ -296,7 +296,7 @@ def test_the_cheapest_of_all_ways_is_taken():
         fitted(*batch)
     report = fitted.report
     tried = dict(report.tried)
-    assert report.guided and report.verified and "yes, by the judge" in repr(report)
+    assert report.guided and report.verified and "yes, independently" in repr(report)
     assert {"evict:planned", "recompute:best"} <= set(tried)
     least = min(ns for ns in tried.values() if ns is not None)
     assert round(1e9 * report.predicted_recompute_seconds) == least

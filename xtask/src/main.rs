@@ -5,14 +5,16 @@
 mod bench;
 mod hammer;
 mod imports;
+mod licences;
 mod python;
 mod run;
 mod tidy;
+mod words;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Tests, lints, benches and corpus of memfit
 #[derive(Debug, Parser)]
@@ -31,7 +33,13 @@ enum Command {
         no_python: bool,
     },
     /// Run the lints, then all tests: what must be green before anything lands
-    Ci,
+    Ci {
+        /// Parts of it
+        #[arg(value_enum, default_values_t = [Job::Lint, Job::Docs, Job::Rust, Job::Python])]
+        jobs: Vec<Job>,
+    },
+    /// Take what is printed now for what the snapshot tests expect: look at the difference before it is committed
+    Bless,
     /// Check what no compiler checks: file lengths, paths, sizes, the judge's size
     Tidy,
     /// Print a table of measurements against baselines in the same run
@@ -67,6 +75,19 @@ enum Command {
     },
 }
 
+/// A part of `ci` that needs no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Job {
+    /// What is read, not run: tidy, formatting, Clippy, licences, `ruff`
+    Lint,
+    /// Documentation of the crates, without a warning, and its examples
+    Docs,
+    /// Rust tests, and a short hammer
+    Rust,
+    /// Python tests
+    Python,
+}
+
 fn main() -> ExitCode {
     match run(&Args::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -80,12 +101,18 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     run::enter_root()?;
     match command {
-        Command::Test { no_python } => test(!no_python),
-        Command::Ci => {
-            lints()?;
-            python::lint()?;
-            test(true)
+        Command::Test { no_python } => {
+            rust()?;
+            examples()?;
+            if *no_python { Ok(()) } else { python::test() }
         }
+        Command::Ci { jobs } => jobs.iter().try_for_each(|job| match job {
+            Job::Lint => lints(),
+            Job::Docs => docs(),
+            Job::Rust => rust(),
+            Job::Python => python::test(),
+        }),
+        Command::Bless => bless(),
         Command::Tidy => tidy::check(),
         Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
         Command::Python => python::module(),
@@ -103,33 +130,47 @@ fn run(command: &Command) -> Result<()> {
     }
 }
 
+/// No environment variables.
+const NONE: &[(&str, &str)] = &[];
+
 fn lints() -> Result<()> {
-    let none: &[(&str, &str)] = &[];
     tidy::check()?;
-    run::command("cargo", ["fmt", "--all", "--check"], none)?;
-    run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], none)?;
+    licences::check()?;
+    run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
+    run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     // No GPU and no toolkit is needed to know that it compiles.
-    run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], none)?;
-    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
-    run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])
+    run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], NONE)?;
+    python::lint()
 }
 
-fn test(with_python: bool) -> Result<()> {
-    let none: &[(&str, &str)] = &[];
+fn docs() -> Result<()> {
+    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
+    examples()
+}
+
+/// The examples of the documentation.
+fn examples() -> Result<()> {
+    run::command("cargo", ["test", "--workspace", "--doc"], NONE)
+}
+
+fn rust() -> Result<()> {
     if run::works("cargo", ["nextest", "--version"]) {
-        run::command("cargo", ["nextest", "run", "--workspace", "--no-fail-fast"], none)?;
-        run::command("cargo", ["test", "--workspace", "--doc"], none)?;
+        run::command("cargo", ["nextest", "run", "--workspace", "--no-fail-fast"], NONE)?;
     } else {
-        run::command("cargo", ["test", "--workspace"], none)?;
+        run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
     }
-    hammer(50_000, 1)?;
-    if with_python { python::test() } else { Ok(()) }
+    hammer(50_000, 1)
+}
+
+fn bless() -> Result<()> {
+    let snapshots = ["test", "--package", "memfit-cli", "--package", "memfit-formats", "--no-fail-fast"];
+    run::command("cargo", snapshots, &[("INSTA_UPDATE", "always"), ("INSTA_FORCE_PASS", "1")])
 }
 
 fn fuzz(options: &[String]) -> Result<()> {
     let run = ["run", "--quiet", "--release", "--package", "xtask", "--bin", "fuzz", "--"];
-    let none: &[(&str, &str)] = &[];
-    run::command("cargo", run.into_iter().chain(options.iter().map(String::as_str)), none)
+    run::command("cargo", run.into_iter().chain(options.iter().map(String::as_str)), NONE)
 }
 
 fn hammer(plans: u64, seed: u64) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{imports, run};
+use crate::{imports, run, words};
 
 /// The most lines of a source file that is not part of a product crate, its tests apart.
 const LONGEST: usize = 600;
@@ -26,6 +26,11 @@ pub(crate) fn check() -> Result<()> {
     let files: BTreeSet<&str> = listed.lines().filter(|file| Path::new(file).is_file()).collect();
     let mut faults: Vec<String> = Vec::new();
     let mut judge = 0;
+    let contributing = std::fs::read_to_string(words::TABLE)?;
+    let words = words::table(&contributing);
+    if words.is_empty() {
+        bail!("{}: there is no table of words", words::TABLE);
+    }
     faults.extend(imports::faults(&files, |file| std::fs::read_to_string(file).unwrap_or_default()));
     for file in files {
         let bytes = std::fs::read(file)?;
@@ -34,6 +39,7 @@ pub(crate) fn check() -> Result<()> {
         }
         let Ok(text) = String::from_utf8(bytes) else { continue };
         faults.extend(paths(file, &text));
+        faults.extend(words::faults(file, &text, &words));
         if !file.ends_with(".rs") && !file.ends_with(".py") {
             continue;
         }

@@ -7,23 +7,26 @@ use memfit::ir::Codec;
 use memfit::strategies::families;
 use memfit::{Bytes, LaneRule, Means, Options};
 
+/// The heading of options that every command has.
+const GLOBAL: &str = "Global options";
+
 /// Options of every command
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Common {
     /// Print one JSON object instead of tables
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// Print less: only what was asked for, no tables around it
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
     /// Print more: seconds of each pass
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = GLOBAL)]
     pub(crate) verbose: bool,
-    /// Start of every random sequence; the same seed gives the same plan on every machine
-    #[arg(long, global = true, default_value_t = 0, value_name = "N")]
+    /// Random seed; the same seed gives the same plan on every machine
+    #[arg(long, global = true, default_value_t = 0, value_name = "N", help_heading = GLOBAL)]
     pub(crate) seed: u64,
     /// Search for this long and return the best so far [default: a fixed amount of work]
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = GLOBAL)]
     pub(crate) time_limit: Option<f64>,
 }
 
@@ -93,7 +96,7 @@ pub(crate) struct MeansArgs {
     #[arg(long, conflicts_with_all = ["host_budget", "disk_budget"])]
     pub(crate) no_offload: bool,
     /// Lossy codecs that values may wait in, where no plan without them fits; strategies that are named use them as they will
-    /// [default: none, results are the same bits as ever]
+    /// [default: none, results are bit-identical]
     #[arg(long, value_name = "CODEC,…", value_delimiter = ',', value_parser = lossy)]
     pub(crate) lossy: Vec<Codec>,
     /// Random ops may run again: the host replays the state of their generator [default: as the graph says]

@@ -122,7 +122,7 @@ impl std::fmt::Display for Error {
             #[cfg(feature = "run")]
             Error::Small { message, .. } | Error::Training(message) => f.write_str(message),
             #[cfg(feature = "run")]
-            Error::Differs => f.write_str("the training came to other bits with memfit than without: a bug"),
+            Error::Differs => f.write_str("results differ from the run without memfit: a bug"),
             Error::Checkpoint { error: error @ checkpoint::Error::Usage(_), .. } => error.fmt(f),
             Error::Checkpoint { file, error, .. } => write!(f, "`{file}`: {error}"),
             Error::Silent(_) => Ok(()),

@@ -62,10 +62,18 @@ impl NoRoom {
     }
 }
 
+/// What stands for an op where a tensor comes in that none has made.
+pub(crate) const PUT: &str = "put";
+
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NoRoom { op, asked, budget, enough, .. } = self;
-        write!(f, "no room for the `{asked}` of op `{op}` in a budget of `{budget}`")?;
+        match op.as_str() {
+            PUT => {
+                write!(f, "out of memory: a tensor that comes in takes `{asked}`, the budget is `{budget}`")?
+            }
+            _ => write!(f, "out of memory: op `{op}` takes `{asked}` more, the budget is `{budget}`")?,
+        }
         let mut separator = ":";
         for why in [Why::Operand, Why::Pinned, Why::Source] {
             if self.sum(why) > Bytes::ZERO {
@@ -123,7 +131,7 @@ pub enum Fault {
     #[error("no plan was found by `{0}`")]
     NoPlan(String),
     /// The judge refuses a plan that memfit has made: a bug in memfit.
-    #[error("the judge refuses a plan of memfit's own, which is a bug: {0}")]
+    #[error("the verifier refuses a plan of memfit's own, which is a bug: {0}")]
     Refused(#[from] Box<Refusal>),
     /// The device failed.
     #[error("{0}")]

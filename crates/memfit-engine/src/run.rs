@@ -191,7 +191,7 @@ impl<H: Host> Engine<'_, H> {
             self.took(offset, size);
             return Ok(offset);
         }
-        self.room_named(size, size, None, "put")
+        self.room_named(size, size, None, crate::fault::PUT)
     }
 
     fn room_named(&mut self, size: u64, need: u64, kind: Option<u32>, what: &str) -> Result<u64, Fault> {

@@ -130,7 +130,7 @@ fn no_room_says_who_holds_what_and_how_much_would_do() {
     assert_eq!((why, fault.enough), (vec![Why::Operand, Why::Pinned, Why::Source], Bytes(5 * 1024)));
     assert_eq!(
         fault.to_string(),
-        "no room for the `2 KiB` of op `big` in a budget of `4 KiB`: `1 KiB` operands of the op, `1 KiB` pinned by the \
+        "out of memory: op `big` takes `2 KiB` more, the budget is `4 KiB`: `1 KiB` operands of the op, `1 KiB` pinned by the \
          user, `1 KiB` can't be computed again; less than `5 KiB` is not enough for it"
     );
     assert!(made.is_empty());

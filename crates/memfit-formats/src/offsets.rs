@@ -27,7 +27,7 @@ pub struct Offsets<'a> {
 }
 
 impl<'a> Offsets<'a> {
-    /// The offsets of a plan that the judge has accepted: ids in range, a place for each buffer.
+    /// The offsets of a plan that the verifier has accepted: ids in range, a place for each buffer.
     #[must_use]
     pub fn of(file: &'a PlanFile, graph: Option<&Graph>) -> Offsets<'a> {
         let (program, places) = (&file.plan.program, &file.plan.layout.places);

@@ -1,8 +1,8 @@
 //! `memfit-plan/1`: a plan as JSON, plain or compressed with Zstandard. The schema is in `docs/plan-json.md`.
 //!
 //! A plan file is a claim, and meant to be edited: one buffer and one step a line, no checksum over the whole.
-//! The reader checks the form only. Whether ids, offsets and sizes make sense is for the judge to say, so most of
-//! [`memfit_ir::Program`] must not be asked about a plan that the judge has not read.
+//! The reader checks the form only. Whether ids, offsets and sizes make sense is for the verifier to say, so most of
+//! [`memfit_ir::Program`] must not be asked about a plan that the verifier has not read.
 
 use memfit_ir::{
     Bank, Buffer, BufferId, Bytes, Codec, Content, CopyId, Digest, HostCopy, Limits, MAX_COUNT, Nanos, OpId,
@@ -65,7 +65,7 @@ pub struct PlanHeader {
 }
 
 impl PlanHeader {
-    /// The limits the plan claims to keep, as the judge wants them.
+    /// The limits the plan claims to keep, as the verifier wants them.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
@@ -355,7 +355,7 @@ fn step_of(step: StepJson, program: &mut Program) -> Result<Step, String> {
 
 /// Writes a plan: one buffer, copy or step a line, keys in the order of `docs/plan-json.md`, defaults left out, so
 /// equal plans give equal bytes, and [`read`] gives the plan back. A buffer that the layout does not cover is written
-/// at offset 2⁶⁴ − 1, where the judge refuses it. Not compressed: see [`crate::compress`].
+/// at offset 2⁶⁴ − 1, where the verifier refuses it. Not compressed: see [`crate::compress`].
 #[must_use]
 pub fn write(file: &PlanFile) -> Vec<u8> {
     let PlanFile { plan: Plan { graph, program, layout }, header } = file;

@@ -26,7 +26,7 @@ use memfit_ir::{Bytes, Codec, Device};
 pub struct Context<'a> {
     /// Costs of ops come from here.
     pub device: &'a Device,
-    /// Start of every random sequence.
+    /// Random seed.
     pub seed: u64,
     /// Becomes true when the time limit is over or the user has interrupted: return the best found so far.
     /// Without a time limit it stays false, so that results do not depend on the machine.

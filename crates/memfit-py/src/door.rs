@@ -140,7 +140,7 @@ fn py_plan<'py>(py: Python<'py>, source: Source, means: Means) -> PyResult<(Stri
     Ok((object.to_string(), PyBytes::new(py, &file)))
 }
 
-/// The object; an exception where the judge refuses.
+/// The object; an exception where the verifier refuses.
 #[pyfunction]
 #[pyo3(name = "check")]
 fn py_check(

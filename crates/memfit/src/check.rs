@@ -1,4 +1,4 @@
-//! The judge alone, over a plan from a file.
+//! The verifier alone, over a plan from a file.
 
 use memfit_formats::plan_json::{self, PlanFile};
 use memfit_ir::{Bytes, Codec, Graph};
@@ -7,7 +7,7 @@ use memfit_verify::{Rejected, Rule, Verified, Violation, verify};
 use crate::Failure;
 use crate::input::{document, no_section};
 
-/// Reads a plan file and has the judge read the plan; what the file claims of its peak must be true.
+/// Reads a plan file and has the verifier check the plan; what the file claims of its peak must be true.
 /// `budget` replaces the budget that the file names. Of lossy codecs it may use those of `lossy` and no others, whatever the file says
 /// that it was allowed.
 ///
@@ -42,7 +42,7 @@ pub fn check(
     Ok((file, verified))
 }
 
-/// Reads a document in text form that has limits, a graph and a plan, and has the judge read the plan.
+/// Reads a document in text form that has limits, a graph and a plan, and has the verifier check the plan.
 ///
 /// # Errors
 ///

@@ -246,7 +246,8 @@ fn remedies(graph: &Graph, goal: &Goal, eager: &Program, tools: &Tools<'_>) -> R
     let mut limits = goal.device.limits();
     limits.banks[0].capacity = Bytes::MAX;
     let (problem, _) = Problem::of(graph, eager, &limits);
-    let mut rows = vec![Remedy::new("none", "one buffer for each value, nothing shared", problem.total())];
+    let mut rows =
+        vec![Remedy::new("none", "without reuse: every value in memory of its own", problem.total())];
     for placer in PLACERS.iter().filter(|placer| placer.replays_allocator()) {
         let info = placer.info();
         let placed = place_with(*placer, &problem, &context)?;

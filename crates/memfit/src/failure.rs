@@ -135,9 +135,9 @@ pub enum Failure {
     Rejected(Rejected),
     /// Our own plan is wrong: a bug.
     Bug {
-        /// The pass whose result the judge refused.
+        /// The pass whose result the verifier refused.
         pass: String,
-        /// What the judge says.
+        /// What the verifier says.
         rejected: Rejected,
         /// Graph, limits and plan in text form, to be attached to a report.
         replay: String,
@@ -207,7 +207,7 @@ impl std::fmt::Display for Failure {
                 write!(f, "what `{pass}` made can't be spread over lanes")
             }
             Failure::Bug { pass, rejected, .. } => {
-                write!(f, "the judge refuses the plan that `{pass}` made\n{rejected}")
+                write!(f, "the verifier refuses the plan that `{pass}` made\n{rejected}")
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The front door: a [`Graph`] and a [`Goal`] go in, a [`Verified`] plan or a [`Failure`] comes out. A plan is
 //! a program (what runs in which order, when memory is given back) and a layout (an address for each buffer);
-//! it's only handed out after the judge has read it.
+//! it's only handed out after the verifier has checked it.
 //!
 //! ```
 //! use memfit::{Budget, Goal, Tools, input, plan};

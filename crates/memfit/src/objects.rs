@@ -90,7 +90,7 @@ fn instead(summary: &Summary) -> Value {
     )
 }
 
-/// That the judge accepts a plan. `budget` is the one that replaced the file's.
+/// That the verifier accepts a plan. `budget` is the one that replaced the file's.
 #[must_use]
 pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Value {
     json!({
@@ -370,7 +370,7 @@ pub fn strategies() -> Value {
     })
 }
 
-/// What a failure carries beside its message: the budget that would do, or what the judge says. An empty object
+/// What a failure carries beside its message: the budget that would do, or what the verifier says. An empty object
 /// where the message says it all.
 #[must_use]
 pub fn failure(failure: &Failure) -> Value {

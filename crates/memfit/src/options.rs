@@ -45,7 +45,7 @@ pub struct Options {
     pub in_place: bool,
     /// Whether buffers that are not live together may share bytes.
     pub co_share: bool,
-    /// Start of every random sequence.
+    /// Random seed.
     pub seed: u64,
     /// How much work searches do, in multiples of their default.
     pub effort: u32,

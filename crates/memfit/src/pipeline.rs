@@ -1,4 +1,4 @@
-//! Goal → order → recompute → place → judge → [`Verified`].
+//! Goal → order → recompute → place → verifier → [`Verified`].
 
 use memfit_formats::plan_json::{PlanFile, PlanHeader};
 use memfit_ir::{Bytes, Codec, Content, Graph, Limits, Nanos, OpId, Plan, Program, Step, Tier, text};
@@ -104,7 +104,7 @@ pub struct Summary {
     pub lossy: Vec<Codec>,
     /// What running on several lanes gives, where it was asked for.
     pub lanes: Option<LaneSummary>,
-    /// Seconds of planning, the judge included.
+    /// Seconds of planning, the verifier included.
     pub planning_seconds: f64,
 }
 
@@ -159,7 +159,7 @@ pub struct Planned {
     problem: Problem,
 }
 
-/// Makes a plan for `graph` that keeps to `goal`, and has the judge read it.
+/// Makes a plan for `graph` that keeps to `goal`, and has the verifier check it.
 ///
 /// Under a time limit (an effort without end) in rounds, each with twice the work of the one before: whatever the
 /// limit cuts short, what earlier rounds found is there. Ties go to the earlier round.
@@ -168,7 +168,7 @@ pub struct Planned {
 ///
 /// [`Failure::Usage`] for unknown strategies and means that exclude each other, [`Failure::Infeasible`] where the
 /// budget is too small, [`Failure::Timeout`] where the time was over before a plan was found, [`Failure::Bug`] where
-/// the judge refuses our own plan.
+/// the verifier refuses our own plan.
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
     let find = |goal: &Goal| match goal.options.effort {
@@ -351,7 +351,7 @@ fn choose(
     Err(if cut { Failure::Timeout(Some(infeasible)) } else { Failure::Infeasible(infeasible) })
 }
 
-/// Spreads `candidate` over the goal's lanes, has the judge read it, and asks the clock what it takes.
+/// Spreads `candidate` over the goal's lanes, has the verifier check it, and asks the clock what it takes.
 fn judged(planner: &Planner<'_>, mut candidate: Candidate, summary: Summary) -> Result<Planned, Failure> {
     let Planner { graph, goal, choice, tools, .. } = *planner;
     let count = goal.options.lanes;

@@ -1,4 +1,4 @@
-//! Offsets for a bare list of buffers, verified by the same judge as everything else.
+//! Offsets for a bare list of buffers, verified as everything else is.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use crate::{Failure, Tools};
 /// What to place, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlaceGoal {
-    /// Bytes there are, if there is a limit. A layout that fits is good enough.
+    /// Memory capacity, if there is a limit. A layout that fits is good enough.
     pub capacity: Option<Bytes>,
     /// Every offset is a multiple of this, and of every alignment that a row asks for.
     pub align: Bytes,
     /// Name of the placer.
     pub placer: String,
-    /// Start of every random sequence.
+    /// Random seed.
     pub seed: u64,
     /// How much work searches do, in multiples of their default.
     pub effort: u32,
@@ -45,7 +45,7 @@ pub struct Placed {
     pub lower_bound: Bytes,
     /// What it takes without sharing.
     pub naive: Bytes,
-    /// Seconds of planning, the judge included.
+    /// Seconds of planning, the verifier included.
     pub seconds: f64,
 }
 
@@ -136,7 +136,7 @@ fn problem(buffers: &[CsvBuffer], bank: Bank) -> Problem {
     Problem::new(items.collect(), vec![bank])
 }
 
-/// Has the judge run the list as a program: at each time one op reads everything that ends there, and one op
+/// Has the verifier run the list as a program: at each time one op reads everything that ends there, and one op
 /// writes everything that begins there. So each buffer must hold its value up to its very end.
 fn judge(problem: &Problem, placement: &Placement, placer: &str) -> Result<(), Failure> {
     let claim = || {

@@ -59,7 +59,7 @@ pub fn save(
     Saved { profile: graph_json::write(graph), plan }
 }
 
-/// Reads what [`save`] wrote, plain or compressed, and has the judge read it. Of lossy codecs the plan may use those of `lossy`,
+/// Reads what [`save`] wrote, plain or compressed, and has the verifier check it. Of lossy codecs the plan may use those of `lossy`,
 /// whatever it says of itself.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ pub struct ReplayGoal {
     pub as_simulator: bool,
     /// The most time in recomputation, as a multiple of the step's own.
     pub limit: f64,
-    /// Start of every random sequence.
+    /// Random seed.
     pub seed: u64,
 }
 

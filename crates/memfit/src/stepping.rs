@@ -3,7 +3,7 @@
 //! A host issues its ops in program order, so first runs keep the recorded order. The engine's portfolio comes first, then
 //! what the recorded step did itself; the cheaper of both is one more schedule that the search begins with. The search goes
 //! straight onto the budget, then up the whole ladder, as `plan` does, then a few times more from the best there is. Schedules
-//! that are cheaper than what there is are tried (`trial.rs`): the judge reads the program, and the engine follows that in a
+//! that are cheaper than what there is are tried (`trial.rs`): the verifier checks the program, and the engine follows that in a
 //! virtual run of the recorded step. So what is handed out is known to be followed to its end within the budget, costs what is
 //! said, and is never dearer than what the portfolio alone finds. Work is counted, so plans are the same on every machine where
 //! there is no time limit. What all this may take of memory and time is [`Settings::allowance`], or an allowance of the

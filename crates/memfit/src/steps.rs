@@ -65,7 +65,7 @@ impl Steps {
         self.stepper.plans().next()
     }
 
-    /// Bytes of arena that the last plan takes, as the judge has it.
+    /// Bytes of arena that the last plan takes, as the verifier has it.
     #[must_use]
     pub fn arena(&self) -> Option<Bytes> {
         self.last_plan().map(|plan| plan.verified().peak())

@@ -1,4 +1,4 @@
-//! What planners find for a recorded step is tried: judged, then followed by the engine in virtual time.
+//! What planners find for a recorded step is tried: verified, then followed by the engine in virtual time.
 //!
 //! A schedule's own price is that of its model; what counts is what the engine does when it follows it. So a front is tried
 //! from its fastest point on, as long as its points are told to be cheaper than the cheapest that was followed.
@@ -21,7 +21,7 @@ const IN_HAND: u64 = 4;
 /// Times that of the step that a plan's repetitions may take.
 const MOST_REPEATED: u64 = 16;
 
-/// Programs that are tried at most: each is judged and run once in virtual time.
+/// Programs that are tried at most: each is verified and run once in virtual time.
 const TRIES: u32 = 40;
 
 /// How often a front is asked for less, where what it has can't be followed within the budget.

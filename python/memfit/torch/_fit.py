@@ -79,9 +79,9 @@ class Fitted:
     is no budget, and no overhead; what was made there counts in the next call.
 
     With `torch.distributed`, all ranks have the smallest budget of all and follow the first rank's plan,
-    after each one's judge has read it; ranks whose steps differ have their own. What fails on one fails on
+    which each of them verifies first; ranks whose steps differ have their own. What fails on one fails on
     all. `check` is off there unless asked for: DDP lays out its buckets anew after its first step, so a
-    training whose first step is made twice has other last bits.
+    training whose first step is made twice differs in the last bits.
 
     `strategy` names what plans: `auto` takes the cheapest of all ways, `evict:planned` is the engine's
     portfolio of virtual runs, which takes less time, and a scheduler's name (`memfit.strategies()`, families
@@ -105,7 +105,7 @@ class Fitted:
     more, in a copy of this process. `"quantised-state"` among them has the state of optimizers wait in eight
     bits between their steps: see `quantise_state`.
 
-    `load` is a folder that `save` wrote in an earlier run; the judge reads the plan before it is followed.
+    `load` is a folder that `save` wrote in an earlier run; the verifier checks the plan before it is followed.
     `report` says what was predicted and measured.
     """
 
@@ -236,7 +236,7 @@ class Fitted:
         return _MOST_RECOMPUTE * (self.report.base_time_seconds or 1.0) + self._planning["seconds"]
 
     def _given(self) -> Files | None:
-        """What an earlier run has left, once the judge has read it."""
+        """What an earlier run has left, once the verifier has checked it."""
         if self._load is None:
             return None
         profile, plan = ((self._load / name).read_bytes() for name in _FILES)
@@ -466,7 +466,7 @@ class Fitted:
             files = ranks.from_first(lambda: native.save() if native.plan_step(**self._planning) else None)
             if files is not None:
                 with ranks.together():
-                    # The step is this rank's own: the plan is for the same calls, and the judge has read it.
+                    # The step is this rank's own: the plan is for the same calls, and the verifier has checked it.
                     if ranks.rank > 0 and native.load(*files) != stepped["sequence"]:
                         raise memfit.RankError("the plan is not for the step that it was made for")
                 ranks.same(b"".join(files), "plans")

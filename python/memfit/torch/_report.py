@@ -49,7 +49,7 @@ class Report:
     arena_bytes: int | None = None
     """Bytes of arena of the plan once each buffer has an address."""
     verified: bool | None = None
-    """Whether the judge has passed the plan; without a plan there is nothing to judge."""
+    """Whether the verifier has passed the plan; without a plan there is nothing to verify."""
     tried: list[tuple[str, int | None]] = field(default_factory=list)
     """What was tried for the plan: names, and nanoseconds in repetitions and copies of what was found."""
     base_time_seconds: float | None = None
@@ -92,7 +92,7 @@ class Report:
             self.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
         self.arena_bytes, self.lossy = arena_bytes, lossy
         self.tried = tried or self.tried
-        # What the judge refuses is no plan: there is none in the tables that it has not passed.
+        # What the verifier refuses is no plan: there is none in the tables that it has not passed.
         self.verified = True if arena_bytes is not None else None
         self.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
         self.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
@@ -114,7 +114,7 @@ class Report:
             ("recomputed", self._recomputed()),
             *([("moved", self._moved())] if self.moved_bytes or self.encoded_bytes else []),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
-            ("verified", {None: "there is no plan", True: "yes, by the judge", False: "NO"}[self.verified]),
+            ("verified", {None: "there is no plan", True: "yes, independently of the planner", False: "NO"}[self.verified]),
             ("bit-identical", identical),
             *([("gradients", self._gradients())] if self.gradients else []),
         ]

@@ -141,7 +141,7 @@ class Ranks:
         budget: int | str | None = None,
         dims: Mapping[str, int] | None = None,
     ) -> bytes:
-        """The plan file of the first rank, after every rank's judge has read it.
+        """The plan file of the first rank, which every rank verifies.
 
         `plan`, or what it returns, counts on the first rank; a function is called on a thread of its own.
         Each rank has the plan checked on its own `graph`, within `budget`.
@@ -258,7 +258,7 @@ def share_plan(
     dims: Mapping[str, int] | None = None,
     group: Any = None,
 ) -> bytes:
-    """The plan file of the first rank, after every rank's judge has read it: see `Ranks.share_plan`."""
+    """The plan file of the first rank, which every rank verifies: see `Ranks.share_plan`."""
     return ranks(group).share_plan(plan, graph, budget=budget, dims=dims)
 
 

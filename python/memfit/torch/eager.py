@@ -81,7 +81,7 @@ class Budget:
     wait in eight bits between their steps (`quantise_state`), with a plan or without.
 
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
-    lets them through, with other last bits. docs/pytorch-ops.md has the list.
+    lets them through; the last bits differ then. docs/pytorch-ops.md has the list.
     """
 
     def __init__(

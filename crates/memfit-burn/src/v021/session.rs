@@ -108,7 +108,7 @@ pub fn take_recorded<D: Device>(device: &D) -> Option<Recorded> {
     client::<D::Backend>(device).with(|core| core.steps.take_recorded())
 }
 
-/// The next step is expected to be that of `saved`, which an earlier run has left. The judge reads the plan first: it may use the lossy
+/// The next step is expected to be that of `saved`, which an earlier run has left. The verifier checks the plan first: it may use the lossy
 /// codecs that [`Options::lossy`] names, and no others.
 ///
 /// # Errors
@@ -130,7 +130,7 @@ pub fn save_plan<D: Device>(device: &D) -> Result<Option<Saved>, Failure> {
     client::<D::Backend>(device).with(|core| core.steps.of.save(core.engine.settings().align))
 }
 
-/// The plan that is followed or was followed last, which the judge has passed.
+/// The plan that is followed or was followed last, which the verifier has passed.
 #[must_use]
 pub fn last_plan<D: Device>(device: &D) -> Option<StepPlan> {
     client::<D::Backend>(device).with(|core| core.steps.of.last_plan().cloned())

@@ -29,9 +29,9 @@ pub struct StepCounters {
     pub portfolio_recompute_ns: Option<u64>,
     /// Ns of the last recorded step without recomputation, op by op.
     pub recorded_ns: u64,
-    /// Plans that the judge has passed. There are no others: one that it refuses ends the training with its reasons.
+    /// Plans that the verifier has passed. There are no others: one that it refuses ends the training with its reasons.
     pub verified: u64,
-    /// Bytes of arena that the last plan takes, as the judge has it.
+    /// Bytes of arena that the last plan takes, as the verifier has it.
     pub arena: u64,
 }
 

@@ -117,7 +117,7 @@ pub fn balanced_peak(training: &Training, device: Where, options: Options) -> Re
 ///
 /// # Errors
 ///
-/// As [`within`], and [`Fault::BadCall`] for a plan that the judge refuses.
+/// As [`within`], and [`Fault::BadCall`] for a plan that the verifier refuses.
 pub fn gradients(
     training: &Training,
     device: Where,

@@ -1,4 +1,4 @@
-//! `memfit check`: the judge alone.
+//! `memfit check`: the verifier alone.
 
 use std::path::PathBuf;
 

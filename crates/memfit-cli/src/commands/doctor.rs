@@ -28,7 +28,7 @@ pub(super) struct DoctorArgs {
     pub(super) spill: Option<PathBuf>,
 }
 
-/// Whether the judge does its work.
+/// Whether the verifier does its work.
 #[derive(Clone, Copy)]
 struct Judge {
     accepts: bool,
@@ -121,8 +121,8 @@ fn report(judge: Judge, memory: Measured, disk: Option<MeasuredDisk>) -> String 
         vec!["memfit".to_owned(), env!("CARGO_PKG_VERSION").to_owned()],
         vec!["system".into(), system],
         vec!["plans a training step".into(), tick(true)],
-        vec!["judge accepts that plan".into(), tick(judge.accepts)],
-        vec!["judge refuses a broken one".into(), tick(judge.refuses)],
+        vec!["verifier accepts a good plan".into(), tick(judge.accepts)],
+        vec!["verifier refuses a broken plan".into(), tick(judge.refuses)],
         vec!["capture from PyTorch".into(), "`python -m memfit.torch.export --help`".into()],
         vec!["copies in memory".into(), link(memory)],
     ];

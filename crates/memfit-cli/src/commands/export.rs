@@ -28,7 +28,7 @@ pub(super) struct ExportArgs {
     /// The plan, as `memfit plan -o` wrote it
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) plan: PathBuf,
-    /// The graph it was made for: then the judge reads the plan first, and buffers have names
+    /// The graph it was made for: then the plan is verified first, and buffers have names
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) graph: Option<PathBuf>,
     /// Size of a symbolic dimension of an ONNX model, as `batch=8`
@@ -55,9 +55,8 @@ pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {
             .and_then(|file| check(&bytes, graph, None, &file.header.lossy))
             .map(|(file, _)| file),
         None => plan_json::read(&bytes).map_err(Failure::from).and_then(|file| {
-            output.note(
-                "note: the plan is not verified: name its graph after it, then the judge reads it first\n",
-            );
+            output
+                .note("note: the plan is not verified: name its graph after it to have it verified first\n");
             let complete = file.plan.program.is_well_formed()
                 && file.plan.layout.places.len() == file.plan.program.buffers.len();
             let wrong = || {

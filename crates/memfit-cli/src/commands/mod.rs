@@ -45,7 +45,7 @@ pub(crate) struct Args {
 enum Command {
     /// Make a plan that fits the budget, and verify it
     Plan(plan::PlanArgs),
-    /// Have the judge read a plan
+    /// Verify a plan, independently of who made it
     Check(check::CheckArgs),
     /// Show what holds the memory at the peak of a graph or a CUDA memory snapshot, and what would help
     Explain(explain::ExplainArgs),

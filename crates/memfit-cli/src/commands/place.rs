@@ -16,7 +16,7 @@ pub(super) struct PlaceArgs {
     /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper)
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
-    /// Bytes there are; without it the lowest layout is looked for
+    /// Memory capacity; if omitted, minimize the peak
     #[arg(long, short, value_name = "SIZE")]
     pub(super) capacity: Option<Bytes>,
     /// Placer that chooses the offsets

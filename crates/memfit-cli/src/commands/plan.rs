@@ -1,4 +1,4 @@
-//! `memfit plan`: a plan that fits the budget, and that the judge has read.
+//! `memfit plan`: a plan that fits the budget, and that the verifier has checked.
 
 use std::path::{Path, PathBuf};
 
@@ -78,12 +78,8 @@ fn head(graph: &Graph, goal: &Goal, summary: &Summary, assumed: bool) -> String 
 fn rows_table(planned: &Planned, rows: &[PlacerRow]) -> String {
     let summary = &planned.summary;
     let over = |bytes: Bytes| format!("{:.4}", bytes.ratio(summary.live_peak));
-    let mut lines = vec![vec![
-        "one buffer for each value".into(),
-        summary.naive.to_string(),
-        over(summary.naive),
-        String::new(),
-    ]];
+    let mut lines =
+        vec![vec!["without reuse".into(), summary.naive.to_string(), over(summary.naive), String::new()]];
     for row in rows {
         let (peak, ratio) = match &row.peak {
             Ok(peak) => (peak.to_string(), over(*peak)),
@@ -147,7 +143,7 @@ fn verdict(planned: &Planned, asks_to_move: bool) -> String {
     let held = summary.held_by.as_ref().filter(|_| asks_to_move || summary.offloaded > Bytes::ZERO);
     let held = held.map_or(String::new(), |by| format!("{}\n", clean(&memfit::held(by))));
     format!(
-        "{} {strategy} fits: {fits}, {:.0} % below one buffer for each value; step {time}{slower}{lanes}\n{held}{instead}",
+        "{} {strategy} fits: {fits}, {:.0} % less than without reuse; step {time}{slower}{lanes}\n{held}{instead}",
         "verified:".green(),
         saved * 100.0
     )

@@ -172,7 +172,7 @@ impl Row {
     }
 }
 
-/// That a plan was judged, who made it instead of who was asked, and what keeps its peak from being lowered.
+/// That a plan was verified, who made it instead of who was asked, and what keeps its peak from being lowered.
 fn verdict(summary: &Summary) -> String {
     let mut verdict = "verified".to_owned();
     if let Some(instead) = &summary.instead {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use memfit::engine::{Settings, Storing};
+use memfit::engine::{Engine, Fault, Settings, Storing, TensorId};
 use memfit::ir::{Bytes, Nanos, Tier};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::dispatch::Inner;
 use super::glue::Glue;
+use super::host::Torch;
 use super::means::Means;
 use super::ops::Learnt;
 use super::steps::Planning;
@@ -100,6 +101,19 @@ impl Eager {
         };
         self.within.store(here(), Ordering::Relaxed);
         Ok(Within { guard, within: &self.within })
+    }
+
+    /// Does `work` with what `storage` is, if that is watched.
+    fn if_known(
+        &self,
+        storage: &Bound<'_, PyAny>,
+        work: impl Fn(&mut Engine<'static, Torch>, TensorId) -> Result<(), Fault>,
+    ) -> PyResult<()> {
+        let py = storage.py();
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        let Some(tensor) = inner.known(storage) else { return Ok(()) };
+        inner.retry(py, |engine| work(engine, tensor))
     }
 }
 
@@ -297,13 +311,7 @@ impl Eager {
 
     /// Keeps a storage for good where it is: somebody goes on to read it unseen. What is not known is left alone.
     fn keep(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = storage.py();
-        let mut within = self.enter(py)?;
-        let inner = within.inner()?;
-        let Some(tensor) = inner.known(storage) else {
-            return Ok(());
-        };
-        inner.retry(py, |engine| engine.keep_resident(tensor))
+        self.if_known(storage, |engine, tensor| engine.keep_resident(tensor))
     }
 
     /// Whether some storages are parked: their bytes are in copies alone.
@@ -313,13 +321,7 @@ impl Eager {
 
     /// Forgets how a storage came about: it is never computed again. What is not known is left alone.
     fn settle(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = storage.py();
-        let mut within = self.enter(py)?;
-        let inner = within.inner()?;
-        let Some(tensor) = inner.known(storage) else {
-            return Ok(());
-        };
-        inner.retry(py, |engine| engine.settle_down(tensor))
+        self.if_known(storage, |engine, tensor| engine.settle_down(tensor))
     }
 
     /// Whether a storage is watched.
@@ -478,28 +480,8 @@ impl Eager {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut within = self.enter(py)?;
         let inner = within.inner()?;
-        let stats = inner.engine.stats();
         let told = PyDict::new(py);
-        for (name, value) in [
-            ("ops", stats.calls),
-            ("recomputed_ops", stats.recomputes),
-            ("evictions", stats.evictions),
-            ("peak_bytes", stats.peak.0),
-            ("used_bytes", stats.used.0),
-            ("op_ns", stats.first_ns),
-            ("recompute_ns", stats.recompute_ns),
-            ("stall_ns", stats.stall_ns),
-            ("encoded_bytes", stats.encoded.0),
-            ("lost_copies", stats.lost),
-            ("stored_bytes", stats.stored.0),
-            ("loaded_bytes", stats.loaded.0),
-            ("host_peak_bytes", stats.tier_peaks[Tier::Host.index()].0),
-            ("disk_peak_bytes", stats.tier_peaks[Tier::Disk.index()].0),
-            ("storages", inner.entries.len() as u64),
-            ("recipes", inner.engine.host.recipes.len() as u64),
-            ("looks", inner.looks.len() as u64),
-            ("shapes", inner.ops.profiles.len() as u64),
-        ] {
+        for (name, value) in inner.stats() {
             told.set_item(name, value)?;
         }
         Ok(told)

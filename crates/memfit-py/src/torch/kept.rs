@@ -2,11 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use memfit::ir::Effect;
+use memfit::ir::{Effect, Tier};
 
 use super::dispatch::{Entry, Inner};
 
 impl Inner {
+    /// What has been done so far, by name: ops, bytes, ns.
+    pub(super) fn stats(&self) -> [(&'static str, u64); 18] {
+        let stats = self.engine.stats();
+        [
+            ("ops", stats.calls),
+            ("recomputed_ops", stats.recomputes),
+            ("evictions", stats.evictions),
+            ("peak_bytes", stats.peak.0),
+            ("used_bytes", stats.used.0),
+            ("op_ns", stats.first_ns),
+            ("recompute_ns", stats.recompute_ns),
+            ("stall_ns", stats.stall_ns),
+            ("encoded_bytes", stats.encoded.0),
+            ("lost_copies", stats.lost),
+            ("stored_bytes", stats.stored.0),
+            ("loaded_bytes", stats.loaded.0),
+            ("host_peak_bytes", stats.tier_peaks[Tier::Host.index()].0),
+            ("disk_peak_bytes", stats.tier_peaks[Tier::Disk.index()].0),
+            ("storages", self.entries.len() as u64),
+            ("recipes", self.engine.host.recipes.len() as u64),
+            ("looks", self.looks.len() as u64),
+            ("shapes", self.ops.profiles.len() as u64),
+        ]
+    }
+
     /// Why there are bytes that can't go, the most bytes first: why, bytes, storages.
     pub(super) fn kept(&self) -> Vec<(String, u64, u64)> {
         let mut kept: BTreeMap<String, (u64, u64)> = BTreeMap::new();

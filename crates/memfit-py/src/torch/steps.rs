@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 use super::dispatch::Inner;
 use crate::failure::raise;
 
-/// Start of every random sequence in planning.
+/// Random seed in planning.
 const SEED: u64 = 1;
 
 /// No step so far.
@@ -145,7 +145,7 @@ impl Inner {
         Ok(saved.map(|Saved { profile, plan }| (profile, plan)))
     }
 
-    /// Takes over a plan that an earlier run or another rank has made, after the judge has read it.
+    /// Takes over a plan that an earlier run or another rank has made, after the verifier has checked it.
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
     pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
         let lossy = self.engine.settings().limits(Bytes::ZERO).lossy;

@@ -97,7 +97,7 @@ pub(in crate::commands) struct RunArgs {
     /// Examples to a step [default: 8 or 16, by network]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: Option<u16>,
-    /// What trains
+    /// Backend
     #[arg(long, value_enum, default_value = "cpu")]
     backend: Processor,
     /// When it is decided what goes

@@ -268,7 +268,7 @@ fn followed(report: &memfit_burn::Report, lost: Option<&str>) -> String {
     }
     if steps.verified > 0 {
         let (plans, arena) = (steps.verified, Bytes(steps.arena));
-        text += &format!("{plans} plans verified by the judge, the last with an arena of {arena}\n");
+        text += &format!("{plans} plans verified, the last with an arena of {arena}\n");
     }
     let engine = report.engine;
     if engine.stored + engine.encoded > Bytes::ZERO {
