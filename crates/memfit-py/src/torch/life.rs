@@ -203,8 +203,9 @@ impl Inner {
 
     /// Storages may be elsewhere, with the same bytes in them: another budget has moved them.
     pub(super) fn find_again(&mut self, py: Python<'_>) {
-        for entry in self.entries.values() {
-            if let Some(storage) = self.engine.storage_of(entry.tensor) {
+        for (_, address) in self.live() {
+            let entry = self.entries.get(&address);
+            if let Some(storage) = entry.and_then(|entry| self.engine.storage_of(entry.tensor)) {
                 let host = &mut self.engine.host;
                 host.slots.at(storage).find_again(py, &host.glue);
             }
