@@ -215,6 +215,46 @@ def test_an_interrupt_in_mid_step_ends_the_loop():
     assert float(y.sum()) == 20.0
 
 
+# Checkpoints
+
+
+def test_what_is_computed_from_a_model_that_safetensors_has_saved_may_go(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    pytest.importorskip("accelerate")
+    from accelerate.utils.modeling import id_tensor_storage
+
+    weight = torch.randn(100)
+    expected = weight.exp()
+    with memfit.torch.Budget(1 << 40):
+        doubled = weight * 2
+        expected_doubled = doubled.clone()
+        assert memfit.torch.drop(doubled)
+        id_tensor_storage(weight)
+        safetensors.save_file({"weight": weight, "doubled": doubled}, tmp_path / "model.safetensors")
+        assert not memfit.torch.drop(doubled)  # Its address was handed out.
+        result = weight.exp()
+        assert memfit.torch.drop(result)
+        assert torch.equal(result, expected)
+        weight.numpy()
+        exposed = weight.exp()
+        assert not memfit.torch.drop(exposed)  # Others may write to the weight now.
+    loaded = safetensors.load_file(tmp_path / "model.safetensors")
+    assert torch.equal(loaded["weight"], weight)
+    assert torch.equal(loaded["doubled"], expected_doubled)
+
+
+def test_what_waits_in_host_memory_is_saved(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    x = torch.randn(100)
+    expected = x.exp()
+    with memfit.torch.Budget(1 << 40, host_budget="1MiB"):
+        result = x.exp()
+        assert memfit.torch.swap_out(result)
+        safetensors.save_file({"result": result}, tmp_path / "model.safetensors")
+        assert not memfit.torch.swap_out(result)
+    assert torch.equal(safetensors.load_file(tmp_path / "model.safetensors")["result"], expected)
+
+
 # transformers
 
 
@@ -237,9 +277,7 @@ def hugging_face(folder: Path, budget: int | None, resume: bool = False, fails: 
         eval_strategy="steps", eval_steps=4, save_strategy="steps", save_steps=3, **{"max_steps": 8, **more},
     )  # fmt: skip
     callbacks = [] if budget is None else [MemfitCallback(budget, **QUICK)]
-    trainer = Failing(
-        model=model, args=arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks
-    )
+    trainer = Failing(model=model, args=arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks)
     try:
         trainer.train(resume_from_checkpoint=resume)
     finally:

