@@ -67,8 +67,8 @@ _READERS = {
     "transformers.modeling_utils": "keep",
     "transformers.pytorch_utils": "keep",
 }
-"""Modules that want addresses to compare them, or to write a file: nobody writes to the bytes. Where others are
-looked at before the address is used, it stays.
+"""Modules that want addresses to compare them, or to write a file: nobody writes to the bytes. Where others
+are looked at before the address is used, the bytes stay there.
 """
 _STATE = (("torch", "get_rng_state"), ("torch.random", "get_rng_state"))
 """Functions that make a tensor of a generator's state, without an op."""
@@ -159,7 +159,10 @@ def _wrapper(original: Any, decision: str) -> Any:
 
 
 def _for_caller(decision: str) -> str:
-    """What becomes of `decision` where the wrapper's caller only reads. Typed storages ask their untyped one."""
+    """What becomes of `decision` where the wrapper's caller only reads.
+
+    Typed storages ask their untyped ones: the caller is theirs.
+    """
     frame = sys._getframe(2)
     while frame.f_globals.get("__name__") == "torch.storage" and frame.f_back is not None:
         frame = frame.f_back

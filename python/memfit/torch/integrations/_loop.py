@@ -105,8 +105,9 @@ class Loop:
     def metrics(self) -> dict[str, int]:
         """What is to be logged, under `memfit/`.
 
-        `budget_bytes`; `peak_bytes` since the budget began, everything on the device counted; `recomputed_ops`
-        and `moved_bytes` (copied to host memory or to a disk) since this was called last. Empty before `begin`.
+        `budget_bytes`; `peak_bytes` since the budget began, everything on the device counted;
+        `recomputed_ops` and `moved_bytes` (copied to host memory or to a disk) since this was called last.
+        Empty before `begin`.
         """
         stats = self.budget.stats
         if not stats:

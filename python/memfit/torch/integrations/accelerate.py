@@ -10,8 +10,8 @@ with budget(accelerator, "8GiB") as within:
 
 Accelerate leaves the loop to its user, so there is nothing to hook in but a block around it. Within the block
 every op keeps to the budget, whatever calls it: the model, `accelerator.backward`, the optimizer, evaluation,
-`save_state`. `steps` says where a step begins and ends, so that steps are planned; a loop without it is decided
-op by op.
+`save_state`. `steps` says where a step begins and ends, so that steps are planned; a loop without it is
+decided op by op.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,8 +36,8 @@ class Within:
     options are those of `Loop`. What is prepared or loaded before the block counts in it. In the block
     `accelerator.log` adds `memfit/peak_bytes` and so on (see `Loop.metrics`) to what goes to the trackers.
 
-    Raises `memfit.BudgetError` where the budget is too small. However the block ends, the budget ends with it,
-    and all tensors have their bytes. `loop` is the `Loop`.
+    Raises `memfit.BudgetError` where the budget is too small. However the block ends, the budget ends with
+    it, and all tensors have their bytes. `loop` is the `Loop`.
     """
 
     def __init__(

@@ -7,12 +7,12 @@ Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[MemfitCallba
 ```
 
 What is wrapped: the budget is active from the trainer's `on_train_begin` to its `on_train_end`, and its steps
-are those from `on_step_begin` to `on_step_end`: all micro-batches of an update, the clipping of gradients, the
-optimizer and the scheduler. `memfit.torch.fit` on `training_step` would have been the other way. It would have
-left out the optimizer, evaluation and checkpoints, which allocate too, so the limit would not hold for them;
-and it would have made a step of each micro-batch, in which gradients of an earlier one lie. A budget over the
-whole loop calls nothing in another order than the trainer does and runs nothing twice of its own accord, so
-losses and parameters are the same bits.
+are those from `on_step_begin` to `on_step_end`: all micro-batches of an update, the clipping of gradients,
+the optimizer and the scheduler. `memfit.torch.fit` on `training_step` would have been the other way. It
+would have left out the optimizer, evaluation and checkpoints, which allocate too, so the limit would not
+hold for them; and it would have made a step of each micro-batch, in which gradients of an earlier one lie.
+A budget over the whole loop calls nothing in another order than the trainer does and runs nothing twice of
+its own accord, so losses and parameters are the same bits.
 """
 
 import functools
@@ -28,11 +28,11 @@ class MemfitCallback(transformers.TrainerCallback):
 
     `budget` is a number of bytes, a size such as `"8GiB"`, or a share of the device's memory such as `"80%"`;
     options are those of `Loop`. What the trainer loads before the loop begins, model, optimizer and a
-    checkpoint to resume from, counts, but its loading is not held to the budget. `memfit/peak_bytes` and so on
-    (see `Loop.metrics`) are in whatever the trainer logs, and in `trainer.state.log_history`.
+    checkpoint to resume from, counts, but its loading is not held to the budget. `memfit/peak_bytes` and so
+    on (see `Loop.metrics`) are in whatever the trainer logs, and in `trainer.state.log_history`.
 
-    `trainer.train` raises `memfit.BudgetError` where the budget is too small. However it ends, the budget ends
-    with it, and the model is as the trainer left it. `callback.loop` is the `Loop`.
+    `trainer.train` raises `memfit.BudgetError` where the budget is too small. However it ends, the budget
+    ends with it, and the model is as the trainer left it. `callback.loop` is the `Loop`.
     """
 
     def __init__(self, budget: int | float | str, **options: Any) -> None:
