@@ -48,6 +48,7 @@ _HOMES = {
     **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
     **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
     **dict.fromkeys(("Policy", "policy"), "._policy"),
+    **dict.fromkeys(("Prediction", "predict"), "._predict"),
     "quantise_state": "._quantised",
     "integrations": ".integrations",
     "Meter": ".meter",

@@ -1,8 +1,9 @@
-"""A training step as eager PyTorch runs it, on fake tensors: which bytes are alive when, and nothing computed.
+"""A training step as eager PyTorch runs it, on fake tensors: which bytes are alive when, and nothing
+computed.
 
-Autograd, the optimizer and Python's variables hold what they hold in a real run, so what is counted is what an
-allocator would be asked for, but for the scratch memory of kernels: on a CPU each distinct op is run once on
-noise to find it, elsewhere it is not known.
+Autograd, the optimizer and Python's variables hold what they hold in a real run, so what is counted is what
+an allocator would be asked for, but for the scratch memory of kernels: on a CPU each distinct op is run
+once on noise to find it, elsewhere it is not known.
 """
 
 import contextlib
@@ -26,7 +27,8 @@ from memfit.torch._graph import ExportError
 BLOCK = 512
 """CUDA's allocator gives out whole blocks of so many bytes."""
 STEPS = 2
-"""The first makes the optimizer's state, the second begins with it. Steps that differ may need more of them."""
+"""The first makes the optimizer's state, the second begins with it. Steps that differ may need more of
+them."""
 
 Loss = Callable[..., Any]
 Optimizer = torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None
@@ -66,6 +68,8 @@ class Twins:
             raise ExportError(f"the model can't be copied: `{type(error).__name__}: {error}`") from error
         for parameter in model.parameters():
             parameter.grad = None
+        if optimizer is not None:
+            optimizer.state.clear()  # Counters have no value when they are fake; the first step makes others.
         if given is not None and real is None:
             optimizer = given(list(model.parameters()))
         return model, optimizer
@@ -73,33 +77,40 @@ class Twins:
     def batch(self, batch: Any, old: int, new: int) -> Any:
         """`batch` of fake tensors, with `new` rows where there were `old`."""
 
+        known: dict[int, torch.Tensor] = {}
+
         def resized(tensor: torch.Tensor) -> torch.Tensor:
+            if id(tensor) not in known:
+                known[id(tensor)] = made(tensor)
+            return known[id(tensor)]
+
+        def made(tensor: torch.Tensor) -> torch.Tensor:
             rows = new if tensor.dim() and tensor.shape[0] == old else tensor.shape[0] if tensor.dim() else 0
             with self.mode, torch.no_grad():
                 shape = (rows, *tensor.shape[1:]) if tensor.dim() else ()
-                made = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-            return made.requires_grad_(tensor.requires_grad)
+                fake = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+            return fake.requires_grad_(tensor.requires_grad)
 
         return pytree.tree_map_only(torch.Tensor, resized, batch)
 
 
-def simulate(twins: Twins, batch: Any, loss: Loss, *, on_cpu: bool, steps: int = STEPS) -> Simulated:
-    """Steps on a fake `batch`; as on a CPU, or as on a GPU.
+def simulate(
+    twins: Twins, batch: Any, loss: Loss, *, on_cpu: bool, measured: bool | None = None, steps: int = STEPS
+) -> Simulated:
+    """Steps on a fake `batch`; as on a CPU, or as on a GPU. Scratch memory is `measured` on a CPU, if at all.
 
-    On a GPU PyTorch updates parameters by `foreach` kernels unless told otherwise, dropout's masks take a byte
-    for each element, and blocks are rounded up.
-    Raises `ExportError` for a step that looks at what tensors hold.
+    On a GPU PyTorch updates parameters by `foreach` kernels unless told otherwise, dropout's masks take a
+    byte for each element, and blocks are rounded up. Raises `ExportError` for a step that looks at what
+    tensors hold.
     """
     model, optimizer = twins.make()
-    counting = _Counting(1 if on_cpu else BLOCK, _Scratch() if on_cpu else None)
+    measured = on_cpu if measured is None else measured
+    counting = _Counting(1 if on_cpu else BLOCK, _Scratch() if measured else None)
     for tensor in [*model.parameters(), *model.buffers(), *pytree.tree_leaves(batch)]:
         if isinstance(tensor, torch.Tensor):
             counting.see(tensor)
-    if optimizer is not None:
-        for tensor in _state(optimizer):
-            counting.see(tensor)
-        if not on_cpu:
-            _as_on_a_gpu(optimizer)
+    if optimizer is not None and not on_cpu:
+        _as_on_a_gpu(optimizer)
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
     try:
         with twins.mode, counting, contextlib.nullcontext() if on_cpu else _small_masks():
