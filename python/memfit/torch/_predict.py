@@ -29,10 +29,13 @@ from memfit.torch.export import capture
 RESERVED = 1 << 30
 """Bytes of a GPU's memory that the driver and the process's context take; 0.3 to 1 GB were seen."""
 _EAGER: dict[str, Any] = {"strategy": ("order:given", "budget:live"), "in_place": False, "co_share": False}
-"""Plans that PyTorch can follow: ops in the order in which the program runs them, each in bytes of its
-own.""" _STATES = ("sgd", "momentum", "adamw") """Optimizers of a graph, by how many times the parameters'
-bytes their state is.""" _CLOSE = 50 """A search for a batch size ends when it is known to one part in so
-many.""" _VERIFIED = 4 """Captures to verify a batch size by, at most."""
+"""Plans that PyTorch can follow: ops in the order in which the program has them, each in bytes of its own."""
+_STATES = ("sgd", "momentum", "adamw")
+"""Optimizers of a graph, by how many times the parameters' bytes their state is."""
+_CLOSE = 50
+"""A search for a batch size ends when it is known to one part in so many."""
+_VERIFIED = 6
+"""Captures or simulations to verify a batch size by, at most."""
 
 
 @dataclass
@@ -89,13 +92,15 @@ class Prediction:
 
     def table(self) -> list[tuple[str, str]]:
         """Name and value of each line."""
+        usable = memory(self.budget_bytes)
         rows = [
             ("model", f"{self.model}, batch of {self.rows}"),
-            ("device", f"{self.device}, {memory(self.memory_bytes)}: {memory(self.budget_bytes)} for
-            tensors"), ("without memfit", f"{_fits(self.fits)}: {memory(self.peak_bytes)} at
-            `{self.peak_op}`"), ("with memfit", self._planned()), ("floor", f"{memory(self.floor_bytes)}: no
-            plan goes below"), ("step time", _seconds(self.step_seconds) + " without memfit, by the device's
-            rates"), ("largest batch", self._largest()),
+            ("device", f"{self.device}, {memory(self.memory_bytes)}; tensors may take {usable}"),
+            ("without memfit", f"{_fits(self.fits)}: {memory(self.peak_bytes)} at `{self.peak_op}`"),
+            ("with memfit", self._planned()),
+            ("floor", f"{memory(self.floor_bytes)}: no plan goes below"),
+            ("step time", _seconds(self.step_seconds) + " without memfit, by the device's rates"),
+            ("largest batch", self._largest()),
         ]
         return rows + [("note", note) for note in self.notes]
 
@@ -203,8 +208,9 @@ class _Given:
     def __init__(
         self, model: Any, batch: Any, loss: Loss, optimizer: Optimizer, on_cpu: bool, steps: int
     ) -> None:
-        tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor) and
-        leaf.dim()] if not tensors or not len(tensors[0]):
+        leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in leaves if leaf.dim()]
+        if not tensors or not len(tensors[0]):
             raise memfit.UsageError("there is no tensor with rows in the batch")
         self.rows = len(tensors[0])
         self._twins = Twins(model, batch, optimizer)
@@ -248,8 +254,7 @@ class _Planner:
         self._device, self._usable = device, usable
         self._means = {**_EAGER, "host_budget": host_budget}
         self.held = 0
-        """Bytes for each batch of the given size: what Python's variables, `foreach` kernels and scratch
-        take."""
+        """Bytes beside the graph: what Python's variables, `foreach` kernels and scratch memory take."""
 
     def plan_given(self, told: Prediction, graph: Graph) -> None:
         """The plan for the batch that was given."""
@@ -314,8 +319,9 @@ def _largest_plain(told: Prediction, given: _Given, simulated: Simulated) -> Non
 def _largest_planned(
     told: Prediction, given: _Given, planner: _Planner, graph: Graph, overhead: float, until: float
 ) -> None:
-    """The largest batch with a plan: by graphs whose sizes are on a line, verified by one that is
-    captured.""" rows = given.rows if told.largest_rows is None:
+    """The largest batch with a plan: by graphs whose sizes are on a line, verified by a captured one."""
+    rows = given.rows
+    if told.largest_rows is None:
         return
     double = given.capture(2 * rows)
     found: dict[int, float | None] = {}

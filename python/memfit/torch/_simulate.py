@@ -88,10 +88,17 @@ class Twins:
             rows = new if tensor.dim() and tensor.shape[0] == old else tensor.shape[0] if tensor.dim() else 0
             with self.mode, torch.no_grad():
                 shape = (rows, *tensor.shape[1:]) if tensor.dim() else ()
-                fake = torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty(
+                    shape, dtype=tensor.dtype, device=tensor.device, memory_format=_format_of(tensor)
+                )
             return fake.requires_grad_(tensor.requires_grad)
 
         return pytree.tree_map_only(torch.Tensor, resized, batch)
+
+
+def _format_of(tensor: torch.Tensor) -> torch.memory_format:
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last and not tensor.is_contiguous() else torch.contiguous_format
 
 
 def simulate(
