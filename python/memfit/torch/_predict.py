@@ -119,7 +119,7 @@ class Prediction:
 
     def _largest(self) -> str:
         if self.largest_rows is None:
-            return "unknown"
+            return "not known"
         told = f"{self.largest_rows} without memfit"
         if self.largest_planned_rows is not None and self.largest_overhead is not None:
             told += f", {self.largest_planned_rows} with it ({self.largest_overhead:+.1%} time)"

@@ -62,7 +62,7 @@ class Twins:
         given = self._optimizer
         real = given if isinstance(given, torch.optim.Optimizer) else None
         try:
-            with FakeCopyMode(self.mode):
+            with _Copy(self.mode):
                 model, optimizer = copy.deepcopy((self._real, real))
         except Exception as error:
             raise ExportError(f"the model can't be copied: `{type(error).__name__}: {error}`") from error
@@ -89,11 +89,33 @@ class Twins:
             with self.mode, torch.no_grad():
                 shape = (rows, *tensor.shape[1:]) if tensor.dim() else ()
                 fake = torch.empty(
-                    shape, dtype=tensor.dtype, device=tensor.device, memory_format=_format_of(tensor)
+                    shape, dtype=tensor.dtype, device=_device_of(tensor), memory_format=_format_of(tensor)
                 )
             return fake.requires_grad_(tensor.requires_grad)
 
         return pytree.tree_map_only(torch.Tensor, resized, batch)
+
+
+class _Copy(FakeCopyMode):
+    """What is copied becomes fake. The `meta` device lacks some gradients: its tensors become those of a CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        copies = func in (torch._C.TensorBase.clone, torch.Tensor.__deepcopy__)
+        if not copies or args[0].device.type != "meta":
+            return super().__torch_function__(func, types, args, kwargs)
+        tensor, *memo = args
+        if memo and id(tensor) in memo[0]:
+            return memo[0][id(tensor)]
+        with self.fake_mode, torch.no_grad():
+            made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        made.requires_grad_(bool(memo) and tensor.requires_grad)
+        if memo:
+            memo[0][id(tensor)] = made
+        return made
+
+
+def _device_of(tensor: torch.Tensor) -> torch.device:
+    return torch.device("cpu") if tensor.device.type == "meta" else tensor.device
 
 
 def _format_of(tensor: torch.Tensor) -> torch.memory_format:
