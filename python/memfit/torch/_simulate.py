@@ -97,7 +97,7 @@ class Twins:
 
 
 class _Copy(FakeCopyMode):
-    """What is copied becomes fake. The `meta` device lacks some gradients: its tensors become those of a CPU."""
+    """What is copied becomes fake. The `meta` device lacks some gradients: there tensors are of the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         copies = func in (torch._C.TensorBase.clone, torch.Tensor.__deepcopy__)

@@ -5,15 +5,16 @@
 | `transformers` | Hugging Face `Trainer` | `Trainer(..., callbacks=[MemfitCallback("8GiB")])` |
 | `accelerate` | Hugging Face Accelerate | `with budget(accelerator, "8GiB") as within:` |
 | `lightning` | Lightning | `Trainer(callbacks=[MemfitCallback("8GiB")])` |
+| `torchtitan` | torchtitan's `graph_trainer` | `register("60GiB")`, `memory_policy = "memfit"` |
 
-A module is imported on first use, and its tool with it. All take what `memfit.torch.Budget` takes, and the
-options of `Loop`. They log the same four numbers, see `Loop.metrics`.
+A module is imported on first use, and its tool with it. The first three take what `memfit.torch.Budget`
+takes, and the options of `Loop`, and log the same four numbers: see `Loop.metrics`.
 """
 
 import importlib
 from typing import Any
 
-TOOLS = ("accelerate", "lightning", "transformers")
+TOOLS = ("accelerate", "lightning", "torchtitan", "transformers")
 """Modules of this package, each named as its tool."""
 
 
