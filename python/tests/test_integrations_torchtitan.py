@@ -87,7 +87,7 @@ def test_tags_keep_the_graph_to_its_budget_with_the_same_bits(dropout):
     step = Step(dropout=dropout, layers=3)
     plain = step.trace()
     expected, whole = step.run(plain), titan.peak_of(plain.gm)
-    for share in (1.0, 0.7):
+    for share in (1.0, 0.8):
         traced, budget = step.trace(), int(share * whole)
         titan.tag(traced.gm, budget)
         again = [

@@ -10,7 +10,8 @@ config.compile.memory_policy = "memfit"
 The trainer traces forward, loss and backward as one graph, has a policy tag forward nodes, and computes those
 that are tagged to be recomputed again in backward: once, before the first that reads them. memfit plans the
 graph within the budget, tags what its plan runs twice, applies the trainer's own pass to a copy of the graph,
-and counts what is live in each of its steps; if that is above the budget, it plans for less.
+and counts what is live in each of its steps; if that is above the budget, it plans for less. The same graph
+gets the same tags on every rank: no clock decides anything.
 """
 
 import contextlib
