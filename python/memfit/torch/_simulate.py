@@ -17,12 +17,13 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit.torch import _glue, _measure, _recurrent
 from memfit.torch._graph import ExportError
+from memfit.torch._trace import Fakes
 
 BLOCK = 512
 """CUDA's allocator gives out whole blocks of so many bytes."""
@@ -62,7 +63,7 @@ class Twins:
         given = self._optimizer
         real = given if isinstance(given, torch.optim.Optimizer) else None
         try:
-            with _Copy(self.mode):
+            with Fakes(self.mode):
                 model, optimizer = copy.deepcopy((self._real, real))
         except Exception as error:
             raise ExportError(f"the model can't be copied: `{type(error).__name__}: {error}`") from error
@@ -94,24 +95,6 @@ class Twins:
             return fake.requires_grad_(tensor.requires_grad)
 
         return pytree.tree_map_only(torch.Tensor, resized, batch)
-
-
-class _Copy(FakeCopyMode):
-    """What is copied becomes fake. The `meta` device lacks some gradients: there tensors are of the CPU."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        copies = func in (torch._C.TensorBase.clone, torch.Tensor.__deepcopy__)
-        if not copies or args[0].device.type != "meta":
-            return super().__torch_function__(func, types, args, kwargs)
-        tensor, *memo = args
-        if memo and id(tensor) in memo[0]:
-            return memo[0][id(tensor)]
-        with self.fake_mode, torch.no_grad():
-            made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-        made.requires_grad_(bool(memo) and tensor.requires_grad)
-        if memo:
-            memo[0][id(tensor)] = made
-        return made
 
 
 def _device_of(tensor: torch.Tensor) -> torch.device:
