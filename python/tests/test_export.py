@@ -453,3 +453,14 @@ def test_writing_into_a_cache_touches_only_what_is_written():
 def test_sparse_tensors_are_refused():
     with pytest.raises(ExportError, match="makes a sparse tensor\nhint: `sparse=False`"):
         capture(nn.Embedding(10, 4, sparse=True), torch.zeros(3, dtype=torch.int64), total)
+
+
+def test_a_model_on_the_meta_device_has_the_gradients_of_a_real_one():
+    def graph(device: str):
+        with torch.device(device):
+            net = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 3))
+            x, labels = torch.empty(2, 4), torch.empty(2, dtype=torch.int64)
+        return capture(net, (x, labels), classify, "momentum")
+
+    assert graph("meta")["ops"] == graph("cpu")["ops"]
+    assert any(op.get("phase") == "backward" for op in graph("meta")["ops"])

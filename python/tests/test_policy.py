@@ -1,6 +1,8 @@
 """`memfit.torch.policy`: selective checkpointing within a budget, bit by bit the same."""
 
 import copy
+import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -103,3 +105,26 @@ def test_budgets_that_make_no_sense() -> None:
     least = caught.value.least_budget_bytes
     assert least is not None
     assert memfit.torch.policy(region, x, budget=least).kept_bytes == least
+
+
+def test_what_is_kept_goes_through_hooks_for_saved_tensors() -> None:
+    if "respect_saved_tensors_hooks" not in inspect.signature(checkpoint).parameters:
+        pytest.skip("NOT TESTED: this torch has no `respect_saved_tensors_hooks`")
+    region, x, _ = REGIONS["block"]
+    policy = memfit.torch.policy(region, x.clone().requires_grad_(), budget="40%")
+    expected = outcome(region, x, lambda region, x: region(x))
+    packed: list[int] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor.untyped_storage().nbytes())
+        return tensor.clone()
+
+    def hooked(region: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            return policy.checkpoint(region, x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = outcome(region, x, hooked)
+    assert all(map(torch.equal, found, expected))
+    assert sum(packed) >= policy.kept_bytes > 0

@@ -48,7 +48,9 @@ _HOMES = {
     **dict.fromkeys(("Fitted", "Floor", "Report", "fit", "floor"), "._fit"),
     **dict.fromkeys(("Partition", "Region", "partition"), "._partition"),
     **dict.fromkeys(("Policy", "policy"), "._policy"),
+    **dict.fromkeys(("Prediction", "predict"), "._predict"),
     "quantise_state": "._quantised",
+    "integrations": ".integrations",
     "Meter": ".meter",
     "SlowWarning": "._slow",
     "explain": "memfit",
@@ -61,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module `memfit.torch` has no attribute `{name}`")
     module = importlib.import_module(home, __name__)
-    return module if name == "export" else getattr(module, name)
+    return module if name in ("export", "integrations") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -39,7 +39,7 @@ def parse_bytes(size: int | float | str, device: torch.device | None = None) -> 
     """Bytes of a number, a size such as `"8GiB"`, or a share of the device's memory, `"80%"`."""
     count: Any = size
     if isinstance(size, str):
-        share = _share(size)
+        share = share_of(size)
         count = _memfit.parse_bytes(size) if share is None else int(share * _memory(device))
     elif isinstance(size, float) and math.isfinite(size):
         count = int(size)
@@ -49,7 +49,8 @@ def parse_bytes(size: int | float | str, device: torch.device | None = None) -> 
     return count
 
 
-def _share(size: str) -> float | None:
+def share_of(size: str) -> float | None:
+    """The share that `"80%"` is; `None` for other texts."""
     text = size.strip()
     if not text.endswith("%"):
         return None

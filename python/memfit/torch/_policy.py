@@ -9,6 +9,7 @@ bytes, solved here by dynamic programming over bytes in a few thousand steps.
 import collections
 import contextlib
 import dataclasses
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +18,24 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 import memfit
 from memfit import _memfit
 
 from . import _layout, _ops
 
+# From torch 2.15 on. Without it hooks such as `save_on_cpu` are passed by, with a warning that this changes.
+_HOOKS = (
+    {"respect_saved_tensors_hooks": True}
+    if "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
+    else {}
+)
 STEPS = 4096
 """Steps that the budget is counted in; bytes are rounded up, so the budget holds."""
 
@@ -61,8 +73,21 @@ class Policy:
 
         return policy_fn
 
+    def checkpoint(self, region: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls the region, checkpointed by this policy.
+
+        What is kept goes through the hooks for saved tensors that are there, `save_on_cpu` say (from torch
+        2.15 on).
+        """
+        options: dict[str, Any] = {"use_reentrant": False, "context_fn": self.contexts, **_HOOKS}
+        return checkpoint(region, *args, **options, **kwargs)
+
     def contexts(self) -> Any:
-        """Contexts for one call: `checkpoint(region, x, use_reentrant=False, context_fn=policy.contexts)`."""
+        """Contexts for one call: `checkpoint(region, x, use_reentrant=False, context_fn=policy.contexts)`.
+
+        Where there are hooks for saved tensors, `respect_saved_tensors_hooks=True` belongs beside it: see
+        `checkpoint`.
+        """
         forward, again = create_selective_checkpoint_contexts(self())
         return forward, _Nested(again, _Skip(self.once))
 
@@ -107,7 +132,7 @@ def policy(region: Callable[..., Any], *args: Any, budget: int | str, **kwargs: 
 
     ```python
     policy = memfit.torch.policy(block, x, budget="40%")
-    y = checkpoint(block, x, use_reentrant=False, context_fn=policy.contexts)
+    y = policy.checkpoint(block, x)
     ```
 
     `budget` bounds what one call of the region keeps between forward and backward: bytes, a size, or a share

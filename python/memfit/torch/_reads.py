@@ -59,6 +59,17 @@ _FUNCTIONS_HAND_OUT = (
 )  # fmt: skip
 
 
+_READERS = {
+    "torch.serialization": "restore",
+    "accelerate.utils.modeling": "keep",
+    "huggingface_hub.serialization._torch": "keep",
+    "safetensors.torch": "keep",
+    "transformers.modeling_utils": "keep",
+    "transformers.pytorch_utils": "keep",
+}
+"""Modules that want addresses to compare them, or to write a file: nobody writes to the bytes. Where others
+are looked at before the address is used, the bytes stay there.
+"""
 _STATE = (("torch", "get_rng_state"), ("torch.random", "get_rng_state"))
 """Functions that make a tensor of a generator's state, without an op."""
 
@@ -133,10 +144,10 @@ def _wrapper(original: Any, decision: str) -> Any:
     def asking(*args: Any, **kwargs: Any) -> Any:
         # What is traced has no bytes.
         if _decide is not None and not torch.compiler.is_compiling():
-            # To write a file is no reason to keep what will be read from a storage.
-            saved = sys._getframe(1).f_globals.get("__name__") == "torch.serialization"
-            first = "restore" if saved else decision
+            first = _for_caller(decision) if decision == "expose" else decision
             for value in (*args, *kwargs.values()):
+                if first == "keep" and isinstance(value, (UntypedStorage, torch.Tensor)):
+                    _decide("restore", value)
                 if isinstance(value, UntypedStorage):
                     _decide(first, value)  # A tensor is made on it, which wants its bytes to be there.
                 elif isinstance(value, torch.Tensor):
@@ -145,6 +156,17 @@ def _wrapper(original: Any, decision: str) -> Any:
         return original(*args, **kwargs)
 
     return asking
+
+
+def _for_caller(decision: str) -> str:
+    """What becomes of `decision` where the wrapper's caller only reads.
+
+    Typed storages ask their untyped ones: the caller is theirs.
+    """
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__") == "torch.storage" and frame.f_back is not None:
+        frame = frame.f_back
+    return _READERS.get(frame.f_globals.get("__name__", ""), decision)
 
 
 def _state(original: Any) -> Any:

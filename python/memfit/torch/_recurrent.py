@@ -7,7 +7,10 @@ them with a margin. What a layer takes is measured when it first runs, and the f
 
 from typing import Any
 
+import torch
+
 NAME = "aten::mkldnn_rnn_layer"
+BACKWARD = "aten::mkldnn_rnn_layer_backward"
 _GATES = 4
 _FIXED = 1 << 16
 
@@ -22,3 +25,16 @@ def scratch(args: Any) -> int:
     states = (steps + 1) * batch * max(features, size) * width
     shared = sum(weight.numel() for weight in weights) * width
     return 3 * gates + 8 * states + (gates + shared) * 5 // 4 + _FIXED
+
+
+def with_workspace(args: Any) -> Any:
+    """The arguments of a backward on noise, with the block that a forward on the same noise leaves for it.
+
+    The kernel follows addresses in that block.
+    """
+    image, weights, hidden = args[0], args[1:5], args[5:7]
+    backwards, mode, size, layers, biases, train, both_ways, batches, batch_first = args[13:22]
+    shape = (mode, size, layers, biases, both_ways, batch_first, train)
+    with torch.enable_grad():  # Without, nothing is left for a backward.
+        made = torch.ops.aten.mkldnn_rnn_layer(image, *weights, *hidden, backwards, batches, *shape)
+    return (*args[:22], made[3])

@@ -5,6 +5,7 @@ are those that eager PyTorch runs (no decomposition), functionalised (no op muta
 """
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from unittest import mock
 import torch
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeCopyMode, FakeTensorMode
 from torch.func import functional_call
 from torch.fx import traceback
 from torch.utils import _pytree as pytree
@@ -100,9 +101,11 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
     The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` (a tuple, a
     dictionary or one tensor) likewise. Raises `ExportError` if the model can't be traced.
     """
-    leaves = pytree.tree_leaves(sample_inputs)
-    mode = detect_fake_mode([*model.parameters(), *model.buffers(), *leaves])
-    mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+    tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(sample_inputs)]
+    mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
+    if any(isinstance(tensor, torch.Tensor) and tensor.device.type == "meta" for tensor in tensors):
+        with Fakes(mode):
+            model, sample_inputs = copy.deepcopy((model, sample_inputs))
     inputs = pytree.tree_map_only(torch.Tensor, lambda t: as_fake(mode, t), sample_inputs)
     if not isinstance(inputs, (tuple, list, dict)):
         inputs = (inputs,)
@@ -132,6 +135,24 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
             ) from error
     graph = joint.graph_module
     return Traced(list(graph.graph.nodes), graph, step.names, [f"input{name}" for name in names])
+
+
+class Fakes(FakeCopyMode):
+    """What is copied becomes fake. The `meta` device lacks some gradients: its tensors become the CPU's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        copies = func in (torch._C.TensorBase.clone, torch.Tensor.__deepcopy__)
+        if not copies or args[0].device.type != "meta":
+            return super().__torch_function__(func, types, args, kwargs)
+        tensor, *memo = args
+        if memo and id(tensor) in memo[0]:
+            return memo[0][id(tensor)]
+        with self.fake_mode, torch.no_grad():
+            made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        made.requires_grad_(bool(memo) and tensor.requires_grad)
+        if memo:
+            memo[0][id(tensor)] = made
+        return made
 
 
 def as_fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
