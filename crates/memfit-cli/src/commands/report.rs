@@ -50,7 +50,11 @@ pub(super) fn run(args: &ReportArgs, seed: u64, output: &Output) -> Result<(), E
     let bytes = files::read(&args.file)?;
     let about = |failure| files::about(&args.file, failure);
     let report = if input::is_snapshot(&bytes) {
-        output.with_tools(|tools| of_snapshot(&bytes, args.index, tools)).map_err(about)?
+        let mut report = output.with_tools(|tools| of_snapshot(&bytes, args.index, tools)).map_err(about)?;
+        if let Some(name) = args.file.file_name() {
+            report.title = format!("{} · {}", name.to_string_lossy(), report.title);
+        }
+        report
     } else if plan_json::is_plan(&bytes) {
         of_plan(args, &bytes, seed, output)?
     } else if is_run(&bytes) {

@@ -42,7 +42,10 @@ fn cards(report: &mut Report, found: &SnapshotExplanation) {
     let note = format!("after event {} of {}", found.peak_event, found.events);
     report.cards.push(("live at the peak".into(), Figure::bytes(found.live_peak), note));
     let share = found.live_peak.ratio(found.peak_reserved) * 100.0;
-    let note = format!("from the driver at most; {share:.0} % of that live at the peak");
+    let note = match found.failed {
+        Some(_) => "from the driver at most".to_owned(),
+        None => format!("from the driver at most; {share:.0} % of that live at the peak"),
+    };
     report.cards.push(("reserved".into(), Figure::bytes(found.peak_reserved), note));
     let held = &found.held;
     let note = format!("in {} blocks now, the largest {}", held.free_blocks, held.largest_free);

@@ -10,6 +10,7 @@ function digits(number) {
 }
 
 function inUnits(number, units) {
+  if (number === 0) return "0";
   const [unit, one] = units.find(([, one]) => Math.abs(number) >= one) ?? units[units.length - 1];
   return `${digits(number / one)} ${unit}`;
 }

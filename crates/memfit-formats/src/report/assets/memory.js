@@ -107,6 +107,7 @@ class MemoryPanel {
     const { left, top, width } = chart.bbox;
     const colours = { budget: colour("--warm"), floor: colour("--good") };
     ctx.save();
+    [ctx.textAlign, ctx.textBaseline] = ["left", "alphabetic"];
     ctx.font = `600 ${12 * scale}px system-ui, sans-serif`;
     for (const [name, bytes] of this.data.levels) {
       if (bytes > this.most) continue;
@@ -172,7 +173,8 @@ class MemoryPanel {
     legend.append(title);
     for (let group = groups.names.length - 1; group >= 0; group--) {
       const bytes = groups.levels[group][groups.peakAt];
-      legend.append(key(groups.colours[group], groups.names[group], `${bytesText(bytes)} · ${Math.round((bytes / groups.total[groups.peakAt]) * 100) || 0} %`));
+      const share = Math.round((bytes / groups.total[groups.peakAt]) * 100);
+      legend.append(key(groups.colours[group], groups.names[group], bytesText(bytes) + (share ? ` · ${share} %` : "")));
     }
     if (this.hasBefore()) {
       const made = element("span", "", "key");
