@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ class Fitted:
         self.step = step
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
+        self.report.step = weakref.WeakMethod(self._saved)  # A report keeps no step alive.
         self._check = check
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}

@@ -1,8 +1,13 @@
 """What `fit` predicted and measured, to be printed."""
 
 import html
+import os
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+import memfit
 from memfit import _memfit
 from memfit.torch._gradients import Sample
 
@@ -73,6 +78,26 @@ class Report:
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
+    step: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
+    """Gives the recorded step and its plan, as long as there is the fitted step."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "step"}
+
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page to look at to `path`: the plan's memory over time, its address map and timeline.
+
+        Raises `RuntimeError` as long as there is no plan, and once the fitted step is gone.
+        """
+        step = self.step and self.step()
+        saved = step and step()
+        if saved is None:
+            raise RuntimeError(
+                "there is no plan to show\n"
+                "hint: a plan is made after a step in which something was recomputed; it goes with the fitted step"
+            )
+        graph, plan = saved
+        memfit.report(plan, path, graph=graph, quick=True, facts=dict(self.rows()))
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of each line."""

@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use memfit::formats::offsets::Offsets;
 use memfit::formats::plan_json::{self, PlanFile};
 use memfit::formats::report;
-use memfit::report::{Report, Whose, of_file};
+use memfit::report::{Report, Whose, complete, of_file};
 use memfit::{Failure, Graph, check, input};
 
 use crate::args::dim;
@@ -69,12 +69,7 @@ pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {
             output.note(
                 "note: the plan is not verified: name its graph after it, then the judge reads it first\n",
             );
-            let complete = file.plan.program.is_well_formed()
-                && file.plan.layout.places.len() == file.plan.program.buffers.len();
-            let wrong = || {
-                Failure::usage("the plan names what does not exist", "name its graph after it to see where")
-            };
-            complete.then_some(file).ok_or_else(wrong)
+            complete(&file).map(|()| file)
         }),
     };
     let file = file.map_err(|failure| files::about(&args.plan, failure))?;

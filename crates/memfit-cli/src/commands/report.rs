@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueHint};
-use memfit::formats::report::html;
-use memfit::formats::plan_json;
-use memfit::report::{Report, Whose, front, is_run, of_file, of_planned, of_run, of_snapshot, what_if};
-use memfit::{Budget, Bytes, Failure, Goal, Graph, check, explain, input, objects, plan};
+use memfit::formats::report::{Kind, html};
+use memfit::report::{Asked, Report};
+use memfit::{Budget, input, objects};
 use serde_json::json;
 
 use super::goal;
@@ -48,26 +47,25 @@ pub(super) struct ReportArgs {
 
 pub(super) fn run(args: &ReportArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;
-    let about = |failure| files::about(&args.file, failure);
-    let report = if input::is_snapshot(&bytes) {
-        let mut report = output.with_tools(|tools| of_snapshot(&bytes, args.index, tools)).map_err(about)?;
-        if let Some(name) = args.file.file_name() {
-            report.title = format!("{} · {}", name.to_string_lossy(), report.title);
-        }
-        report
-    } else if plan_json::is_plan(&bytes) {
-        of_plan(args, &bytes, seed, output)?
-    } else if is_run(&bytes) {
-        of_run(&bytes).map_err(about)?
-    } else {
-        let options = input::Options { dims: args.dim.iter().cloned().collect() };
-        let graph = input::graph(&bytes, &options).map_err(about)?;
-        let goal = goal(&args.means, args.budget.unwrap_or(Budget::OfPeak(1.0)), seed, output)?;
-        let planned = output.with_tools(|tools| plan(&graph, &goal, tools))?;
-        let mut report = of_planned(&graph, &goal, &planned);
-        more(&mut report, args, &graph, &goal, output)?;
-        report
+    let goal = goal(&args.means, args.budget.unwrap_or(Budget::OfPeak(1.0)), seed, output)?;
+    let asked = Asked {
+        file: &bytes,
+        reading: input::Options { dims: args.dim.iter().cloned().collect() },
+        graph: args.graph.as_ref().map(|path| files::graph(path, &args.dim)).transpose()?,
+        device: args.means.device.as_ref().map(|_| goal.device.clone()),
+        assumed: goal.device,
+        budget: args.budget,
+        options: goal.options,
+        index: args.index,
+        what_if: !args.quick,
+        front: args.front,
     };
+    let mut report = output
+        .with_tools(|tools| asked.report(tools))
+        .map_err(|failure| files::about(&args.file, failure))?;
+    if let (Kind::Snapshot, Some(name)) = (report.kind, args.file.file_name()) {
+        report.title = format!("{} · {}", name.to_string_lossy(), report.title);
+    }
     output.passes();
     write(&args.output, &report)?;
     if args.output == Path::new("-") {
@@ -87,69 +85,12 @@ pub(super) fn run(args: &ReportArgs, seed: u64, output: &Output) -> Result<(), E
     output.print(&written(&args.output))
 }
 
-/// A plan from a file, which the judge reads where its graph is at hand.
-fn of_plan(args: &ReportArgs, bytes: &[u8], seed: u64, output: &Output) -> Result<Report, Error> {
-    let about = |failure| files::about(&args.file, failure);
-    let file = plan_json::read(bytes).map_err(|error| about(error.into()))?;
-    let named = args.means.device.as_deref();
-    // A device from a file has a name that is no preset's.
-    let made_for = input::device(&file.header.device);
-    let is_known = named.is_some() || made_for.is_ok();
-    let device = match (named, made_for) {
-        (Some(name), _) => files::device(name)?,
-        (None, Ok(device)) => device,
-        (None, Err(_)) => files::device(super::DEVICE)?,
-    };
-    let Some(path) = &args.graph else {
-        let complete = file.plan.program.is_well_formed()
-            && file.plan.layout.places.len() == file.plan.program.buffers.len();
-        let wrong = || Failure::usage("the plan names what does not exist", "name its graph after it to see where");
-        complete.then_some(()).ok_or_else(|| about(wrong()))?;
-        return Ok(of_file(&file, Whose { graph: None, device: &device }));
-    };
-    let graph = files::graph(path, &args.dim)?;
-    let (file, _) = check(bytes, &graph, None, &file.header.lossy).map_err(about)?;
-    let mut report = of_file(&file, Whose { graph: Some(&graph), device: &device });
-    if !is_known {
-        let made_for = &file.header.device;
-        report.notes.push(format!("Times are those of {}: `--device` may name the file of {made_for}.", device.name));
-    }
-    let goal = goal(&args.means, Budget::Bytes(file.header.budget), seed, output)?;
-    let goal = Goal { device, ..goal };
-    more(&mut report, args, &graph, &goal, output)?;
-    Ok(report)
-}
-
-/// What other plans would give.
-fn more(report: &mut Report, args: &ReportArgs, graph: &Graph, goal: &Goal, output: &Output) -> Result<(), Error> {
-    if args.quick {
-        return Ok(());
-    }
-    let goal = Goal { budget: within(report, goal.budget), ..goal.clone() };
-    let found = match output.with_tools(|tools| explain(graph, &goal, 1, 0, tools)) {
-        Ok(found) => Some(found),
-        Err(Failure::Timeout(_)) => None,
-        Err(failure) => return Err(failure.into()),
-    };
-    report.what_if = output.with_tools(|tools| what_if(graph, &goal, found.as_ref(), tools))?;
-    if args.front {
-        report.front.push(output.with_tools(|tools| front(graph, &goal, tools))?);
-    }
-    Ok(())
-}
-
-/// The budget in bytes, as the report says that it was resolved.
-fn within(report: &Report, budget: Budget) -> Budget {
-    let said = report.levels.iter().find(|(name, _)| name == "budget").map(|&(_, bytes)| bytes);
-    said.filter(|bytes| *bytes > Bytes::ZERO).map_or(budget, Budget::Bytes)
-}
-
 /// Writes the page.
-pub(super) fn write(path: &Path, report: &Report) -> Result<(), Error> {
+pub(in crate::commands) fn write(path: &Path, report: &Report) -> Result<(), Error> {
     files::write(path, html(report).as_bytes())
 }
 
 /// What is said of it.
-pub(super) fn written(path: &Path) -> String {
+pub(in crate::commands) fn written(path: &Path) -> String {
     format!("report written to {}: open it in a browser\n", clean(&path.display().to_string()))
 }

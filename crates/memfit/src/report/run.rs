@@ -34,14 +34,27 @@ const ROWS: [(&str, &str, &str, Unit); 15] = [
     ("waiting for copies and codecs", "stall_ns", "", Unit::Nanos),
 ];
 
-/// The report of that object.
+/// The report of a file that holds that object.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] for what is no such object.
+/// [`Failure::Input`] for what is no JSON.
 pub fn of_run(bytes: &[u8]) -> Result<Report, Failure> {
     let object: Value = serde_json::from_slice(bytes)
         .map_err(|error| FormatError::new("", format!("not the JSON of a training: {error}")))?;
+    Ok(of_training(&object, None))
+}
+
+/// The report of that object, with the memory and the timeline of a step that ran, as [`super::of_program`] gives them.
+#[must_use]
+pub fn of_training(object: &Value, step: Option<Report>) -> Report {
+    let figures = figures(object);
+    let Some(step) = step else { return figures };
+    let Report { axis, instants, times, names, stays, lanes, slices, .. } = step;
+    Report { kind: Kind::Step, axis, instants, times, names, stays, lanes, slices, ..figures }
+}
+
+fn figures(object: &Value) -> Report {
     let number = |key: &str| object[key].as_f64();
     let bytes = |key: &str| object[key].as_u64().map(Bytes);
     let word = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
@@ -72,12 +85,12 @@ pub fn of_run(bytes: &[u8]) -> Result<Report, Failure> {
         let word = if identical { "identical" } else { "differs" };
         report.cards.push(("results".into(), Figure::text(word), "losses and parameters, bit by bit".into()));
     }
-    report.compared = compared(&object);
+    report.compared = compared(object);
     if let Some(losses) = object["losses"].as_array() {
         let points = losses.iter().enumerate().filter_map(|(at, loss)| Some((at as f64 + 1.0, loss.as_f64()?)));
         report.losses.push(Curve { name: "loss".to_owned(), points: points.collect() });
     }
-    Ok(report)
+    report
 }
 
 /// Every way that was run beside the training without memfit.
