@@ -241,6 +241,11 @@ def test_dark_and_printed_pages_have_colours_of_their_own(opened, plan_page):
     assert light.evaluate(colour) == dark.evaluate(colour)
     dark.emulate_media(media="print")
     assert not dark.is_visible("nav") and dark.is_visible("#compare") and dark.is_visible("#memory")
+    view(light, "buffers")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    light.pdf(path=PICTURES / "plan.pdf", landscape=True)
+    drawn(light)
+    assert light.get_attribute("html", "data-view") == "buffers"
 
 
 def test_hostile_names_are_text(opened, tmp_path):
@@ -306,7 +311,7 @@ def test_a_hundred_thousand_buffers_can_be_moved_about(opened, tmp_path):
     ]
     graph = {"schema": "memfit-graph/1", "name": "large", "values": values, "ops": ops, "results": [count - 1]}
     path = tmp_path / "large.html"
-    plan = memfit.plan(graph, budget="100%", strategy=["order:given", "place:best-fit"], recompute=False)
+    plan = memfit.plan(graph, strategy=["order:given", "place:best-fit"], recompute=False)
     memfit.report(plan, path, graph=graph, quick=True)
     assert path.stat().st_size <= 2_000_000
     page = opened(path)

@@ -1,4 +1,5 @@
 //! A report as JSON for its page: columns instead of rows, only the names that are used, and no more stays than asked for.
+//! Indices (names, instants) are differences to the row before.
 
 use std::collections::BTreeMap;
 
@@ -119,11 +120,18 @@ fn deltas(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
     numbers.map(|number| number.saturating_sub(std::mem::replace(&mut before, number))).collect()
 }
 
+/// Indices as differences, which may be below zero: most follow on one another, and deflate to little.
+fn steps(indices: impl IntoIterator<Item = usize>) -> Vec<i64> {
+    let mut before = 0;
+    let narrow = |index: usize| i64::try_from(index).unwrap_or(i64::MAX);
+    indices.into_iter().map(narrow).map(|index| index - std::mem::replace(&mut before, index)).collect()
+}
+
 fn stays(report: &Report, kept: &[usize], instants: &[usize], used: &mut Used) -> Value {
     let stays = || kept.iter().map(|&index| &report.stays[index]);
     let index = |at: usize| instants.binary_search(&at.min(report.instants)).unwrap_or_else(|place| place);
-    let mut names = |of: fn(&super::model::Stay) -> NameId| -> Vec<usize> {
-        stays().map(|stay| used.number(of(stay))).collect()
+    let mut names = |of: fn(&super::model::Stay) -> NameId| -> Vec<i64> {
+        steps(stays().map(|stay| used.number(of(stay))))
     };
     let (name, role, module) = (names(|stay| stay.name), names(|stay| stay.role), names(|stay| stay.module));
     let (shape, made_by) = (names(|stay| stay.shape), names(|stay| stay.made_by));
@@ -144,7 +152,7 @@ fn stays(report: &Report, kept: &[usize], instants: &[usize], used: &mut Used) -
         "pad": stays().map(|stay| stay.size.saturating_sub(stay.bytes).0).collect::<Vec<_>>(),
         "bank": if banks.iter().all(|&bank| bank == 0) { Vec::new() } else { banks },
         "offset": place(|place| place.offset.0),
-        "from": stays().map(|stay| index(stay.from)).collect::<Vec<_>>(),
+        "from": steps(stays().map(|stay| index(stay.from))),
         // How long.
         "for": stays().map(|stay| index(stay.until).saturating_sub(index(stay.from))).collect::<Vec<_>>(),
     })
@@ -183,7 +191,7 @@ fn slices(report: &Report, most: usize, used: &mut Used) -> Value {
     json!({
         "lane": slices().map(|slice| slice.lane).collect::<Vec<_>>(),
         "kind": slices().map(|slice| slice.kind.index()).collect::<Vec<_>>(),
-        "name": slices().map(|slice| used.number(slice.name)).collect::<Vec<_>>(),
+        "name": steps(slices().map(|slice| used.number(slice.name))),
         "start": deltas(slices().map(|slice| nanos(slice.start))),
         "time": slices().map(|slice| nanos(slice.time)).collect::<Vec<_>>(),
         "bytes": slices().map(|slice| slice.bytes.0).collect::<Vec<_>>(),

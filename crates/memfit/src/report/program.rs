@@ -126,8 +126,12 @@ impl Told {
     }
 }
 
+/// Empty where the graph has no shape; a scalar has one of no dimensions.
 fn shape(graph: &Graph, value: ValueId) -> String {
     let value = graph.value(value);
+    if value.shape.is_empty() && value.size > Bytes(16) {
+        return String::new();
+    }
     let dims: Vec<String> = value.shape.iter().map(u64::to_string).collect();
     format!("{}[{}]", value.dtype.name(), dims.join(", "))
 }

@@ -28,10 +28,11 @@ const GROUPS = 9;
 
 function prepare(data) {
   const { stays, slices } = data;
+  for (const column of ["name", "role", "module", "shape", "madeBy", "from"]) stays[column] = summed(stays[column]);
+  slices.name = summed(slices.name);
   const count = stays.name.length;
   data.count = count;
   data.ends = Math.max(1, (data.at.length || data.instants + 1) - 1);
-  stays.from = Float64Array.from(stays.from);
   stays.until = stays.from.map((from, at) => from + stays.for[at]);
   stays.size = Float64Array.from(stays.bytes, (bytes, at) => bytes + stays.pad[at]);
   data.placed = stays.offset.length === count && count > 0;
@@ -95,7 +96,7 @@ function byRole(data) {
 // Modules are cut to as many components as give a few groups; the largest have colours of their own.
 function byModule(data) {
   const { stays } = data;
-  const cut = (depth) => stays.module.map((module) => data.names[module].split(".").slice(0, depth).join(".") || "(none)");
+  const cut = (depth) => Array.from(stays.module, (module) => data.names[module].split(".").slice(0, depth).join(".") || "(none)");
   let parts = cut(1);
   for (let depth = 2; depth <= 4 && new Set(parts).size < 4; depth++) parts = cut(depth);
   const held = new Map();

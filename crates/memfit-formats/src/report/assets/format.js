@@ -55,7 +55,7 @@ function roundTicks(least, most, wanted) {
 function byteLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs), 1);
   const [unit, one] = BINARY.find(([, one]) => largest >= one);
-  return ticks.map((tick) => (tick === 0 ? "0" : `${+(tick / one).toFixed(2)} ${unit}`));
+  return ticks.map((tick) => (tick === 0 ? "0" : `${+(tick / one).toFixed(3)} ${unit}`));
 }
 
 function timeLabels(ticks) {

@@ -58,6 +58,9 @@ class View {
     const span = Math.min(this.end, Math.max(until - from, this.end / 1e6, 1e-3));
     this.x0 = Math.max(0, Math.min(from, this.end - span));
     this.x1 = this.x0 + span;
+    // What was under the pointer has moved away.
+    this.pointer = null;
+    find("tip").hidden = true;
     this.draw();
   }
 
@@ -104,18 +107,20 @@ class View {
     this.whole ||= !hovered;
     if (this.waits) return;
     this.waits = true;
-    requestAnimationFrame(() => {
-      const started = performance.now();
-      this.waits = false;
-      if (this.whole) this.memory.draw();
-      this.whole = false;
-      this.addresses.draw();
-      this.lanes.draw();
-      find("range").textContent = `${this.label([this.x0])[0]} – ${this.label([this.x1])[0]}`;
-      const told = document.documentElement.dataset;
-      told.frames = String(Number(told.frames ?? 0) + 1);
-      told.frameMs = (performance.now() - started).toFixed(2);
-    });
+    requestAnimationFrame(() => this.paint());
+  }
+
+  paint() {
+    const started = performance.now();
+    this.waits = false;
+    if (this.whole) this.memory.draw();
+    this.whole = false;
+    this.addresses.draw();
+    this.lanes.draw();
+    find("range").textContent = `${this.label([this.x0])[0]} – ${this.label([this.x1])[0]}`;
+    const told = document.documentElement.dataset;
+    told.frames = String(Number(told.frames ?? 0) + 1);
+    told.frameMs = (performance.now() - started).toFixed(2);
   }
 
   open(name) {
@@ -147,7 +152,6 @@ function listen(canvas, panel, view, rises) {
     const byX = ((event.clientX - last[0]) / (box.width - LEFT - RIGHT)) * (view.x1 - view.x0);
     if (rises) panel.move(panel.y0 + ((event.clientY - last[1]) / (box.height - TOP - BOTTOM)) * (panel.y1 - panel.y0));
     last = [event.clientX, event.clientY];
-    find("tip").hidden = true;
     view.show(view.x0 - byX, view.x1 - byX);
   });
   const release = () => { last = null; canvas.classList.remove("drags"); };
@@ -211,7 +215,7 @@ function start(data) {
   }, { passive: false });
   listenToKeys(view, open);
   new ResizeObserver(() => view.draw()).observe(document.querySelector("main"));
-  addEventListener("beforeprint", () => { view.before = document.documentElement.dataset.view; view.open("print"); });
+  addEventListener("beforeprint", () => { view.before = document.documentElement.dataset.view; view.open("print"); view.paint(); });
   addEventListener("afterprint", () => view.open(view.before ?? "overview"));
   open(has.overview ? "overview" : "compare");
   document.documentElement.dataset.ready = "yes";

@@ -20,7 +20,7 @@ function figures(data) {
 
 function tableOf({ head, rows }) {
   const table = element("table"), top = element("tr"), body = element("tbody");
-  const isNumber = head.map((_, column) => rows.some((row) => Array.isArray(row[column])));
+  const isNumber = head.map((_, column) => rows.some((row) => Array.isArray(row[column]) || row[column] === "–"));
   head.forEach((text, column) => top.append(element("th", text, isNumber[column] ? "number" : "")));
   const most = Math.max(...rows.map((row) => (Array.isArray(row[1]) && row[1][1] === "bytes" ? row[1][0] : 0)), 1);
   for (const row of rows) {
@@ -76,6 +76,7 @@ function lineChart(place, curves, { xs, ys, xLabel, yLabel, stepped, height = 26
 
 const TIME_AXIS = { ticks: roundTicks, labels: timeLabels };
 const BYTE_AXIS = { ticks: byteTicks, labels: byteLabels };
+const COUNT_AXIS = { ticks: (least, most, wanted) => roundTicks(least, most, wanted).filter(Number.isInteger), labels: (ticks) => ticks.map(countText) };
 const PLAIN_AXIS = { ticks: roundTicks, labels: (ticks) => ticks.map((tick) => String(+tick.toPrecision(6))) };
 
 // Drawn anew when the view is opened or the colours change.
@@ -96,7 +97,7 @@ function comparison(data) {
     now.y.push(now.y[now.y.length - 1]);
     lineChart(find("before-chart"), [data.before, now], { xs: TIME_AXIS, ys: BYTE_AXIS, xLabel: "time in the step", yLabel: "live bytes", stepped: true });
   }
-  if (data.losses.length) lineChart(find("losses-chart"), data.losses, { xs: PLAIN_AXIS, ys: PLAIN_AXIS, xLabel: "step", yLabel: "loss", height: 240 });
+  if (data.losses.length) lineChart(find("losses-chart"), data.losses, { xs: COUNT_AXIS, ys: PLAIN_AXIS, xLabel: "step", yLabel: "loss", height: 240 });
   find("what-if-part").classList.toggle("has", data.whatIf.rows.length > 0);
   find("what-if").replaceChildren(...(data.whatIf.rows.length ? [tableOf(data.whatIf)] : []));
   find("front-part").classList.toggle("has", data.front.length > 0);
