@@ -91,9 +91,11 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "export",
     "floor",
     "place",
     "plan",
+    "report",
     "strategies",
     "sweep",
 ]

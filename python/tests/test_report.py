@@ -50,7 +50,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser):
-    """Opens a page from its file; at the end it must have asked for nothing else and complained of nothing."""
+    """Opens a page from its file; it must ask for nothing else and complain of nothing."""
     requests, complaints, contexts = [], [], []
 
     def open_page(path: pathlib.Path, **options):
@@ -129,7 +129,9 @@ def test_every_view_of_a_plan_is_drawn(opened, plan_page):
     assert pixels(page, "#memory-chart canvas") > 8
     view(page, "compare")
     assert page.locator("#compared tbody tr").count() >= 4
-    means = page.eval_on_selector_all("#what-if tbody tr td:first-child", "all => all.map(cell => cell.innerText)")
+    means = page.eval_on_selector_all(
+        "#what-if tbody tr td:first-child", "all => all.map(cell => cell.innerText)"
+    )
     assert {"recompute", "offload", "compress", "hybrid"} <= set(means)
     assert page.locator("#front-chart canvas").count() == 1
     assert "accepted this plan" in page.inner_text("#facts")
@@ -218,7 +220,9 @@ def test_the_search_finds_buffers_and_leads_to_their_place(opened, plan_page):
     every = page.inner_text("#found")
     page.keyboard.type("gradient")
     drawn(page)
-    roles = page.eval_on_selector_all("#table tbody tr td:nth-child(2)", "all => all.map(cell => cell.innerText)")
+    roles = page.eval_on_selector_all(
+        "#table tbody tr td:nth-child(2)", "all => all.map(cell => cell.innerText)"
+    )
     assert roles and page.inner_text("#found") != every
     page.fill("#search", "no such buffer")
     drawn(page)
@@ -249,7 +253,10 @@ def test_dark_and_printed_pages_have_colours_of_their_own(opened, plan_page):
 
 
 def test_hostile_names_are_text(opened, tmp_path):
-    values = [{"name": name, "bytes": 4096, "role": "activation" if at else "input"} for at, name in enumerate(NAMES)]
+    values = [
+        {"name": name, "bytes": 4096, "role": "activation" if at else "input"}
+        for at, name in enumerate(NAMES)
+    ]
     ops = [
         {"name": name, "kind": name, "module": name, "reads": [at], "writes": [at + 1]}
         for at, name in enumerate(NAMES[1:])
@@ -291,7 +298,13 @@ def test_a_plan_without_its_graph_and_a_training_are_drawn(opened, tmp_path):
     page = opened(bare)
     assert "has not read this plan" in page.inner_text("#notes")
     assert page.locator("nav button[data-view=lanes]").count() == 0
-    told = {"schema": "memfit-result/1", "command": "run", "model": "mlp", "strategy": "planned", "losses": [2, 1.5]}
+    told = {
+        "schema": "memfit-result/1",
+        "command": "run",
+        "model": "mlp",
+        "strategy": "planned",
+        "losses": [2, 1.5],
+    }
     run = tmp_path / "run.html"
     memfit.report(json.dumps(told | {"peak_bytes": 1 << 20, "budget_bytes": 2 << 20}).encode(), run)
     page = opened(run)
@@ -303,13 +316,26 @@ def test_a_plan_without_its_graph_and_a_training_are_drawn(opened, tmp_path):
 def test_a_hundred_thousand_buffers_can_be_moved_about(opened, tmp_path):
     """Prints how long a frame takes; how fast is not asserted, only that it is drawn at all."""
     count = 100_000
-    values = [{"name": f"block{at // 500}.value{at}", "bytes": 512 * (1 + at * 7919 % 251)} for at in range(count)]
+    values = [
+        {"name": f"block{at // 500}.value{at}", "bytes": 512 * (1 + at * 7919 % 251)} for at in range(count)
+    ]
     values[0]["role"] = "input"
     ops = [
-        {"name": f"op{at}", "kind": "add", "reads": sorted({at, max(0, at - at * 31 % 300)}), "writes": [at + 1]}
+        {
+            "name": f"op{at}",
+            "kind": "add",
+            "reads": sorted({at, max(0, at - at * 31 % 300)}),
+            "writes": [at + 1],
+        }
         for at in range(count - 1)
     ]
-    graph = {"schema": "memfit-graph/1", "name": "large", "values": values, "ops": ops, "results": [count - 1]}
+    graph = {
+        "schema": "memfit-graph/1",
+        "name": "large",
+        "values": values,
+        "ops": ops,
+        "results": [count - 1],
+    }
     path = tmp_path / "large.html"
     plan = memfit.plan(graph, strategy=["order:given", "place:best-fit"], recompute=False)
     memfit.report(plan, path, graph=graph, quick=True)
@@ -327,7 +353,9 @@ def test_a_hundred_thousand_buffers_can_be_moved_about(opened, tmp_path):
         times.append(float(page.get_attribute("html", "data-frame-ms")))
     times.sort()
     frames = int(page.get_attribute("html", "data-frames"))
-    print(f"{path.stat().st_size} bytes; a frame takes {times[15]:.1f} ms (median), {times[-1]:.1f} ms at most")
+    print(
+        f"{path.stat().st_size} bytes; a frame takes {times[15]:.1f} ms (median), {times[-1]:.1f} ms at most"
+    )
     assert frames >= 30
     picture(page, "large")
 
@@ -371,9 +399,32 @@ def test_traces_of_a_plan_are_written():
     trace = json.loads(memfit.export(planned(), GRAPH, to="chrome-trace"))
     lanes = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
     assert {"compute", "out to host", "in from host"} <= lanes
-    assert len(memfit.export(planned(), GRAPH, to="perfetto")) > 10_000
     with pytest.raises(memfit.UsageError, match="svg"):
         memfit.export(planned(), GRAPH, to="svg")
+
+
+def test_a_perfetto_trace_is_one_by_perfettos_own_schema():
+    """Its trace processor would be a download; the schema comes with its package."""
+    schema = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    written = memfit.export(planned(), GRAPH, to="perfetto")
+    trace = schema.Trace.FromString(written)
+    assert trace.SerializeToString() == written, "there is a field that the schema does not know"
+    tracks = {packet.track_descriptor.uuid: packet.track_descriptor for packet in trace.packet}
+    events = [packet for packet in trace.packet if packet.HasField("track_event")]
+    of = {
+        name: [event for event in events if event.track_event.type == kind]
+        for name, kind in {"begin": 1, "end": 2, "count": 4}.items()
+    }
+    told = json.loads(memfit.export(planned(), GRAPH, to="chrome-trace"))["traceEvents"]
+    slices = [(event["name"], round(event["ts"] * 1000)) for event in told if event["ph"] == "X"]
+    begun = [(event.track_event.name, event.timestamp) for event in of["begin"]]
+    assert sorted(begun) == sorted(slices) and len(of["end"]) == len(slices)
+    counters = {uuid for uuid, track in tracks.items() if track.HasField("counter")}
+    assert all(tracks[uuid].counter.unit == schema.CounterDescriptor.UNIT_SIZE_BYTES for uuid in counters)
+    assert {event.track_event.track_uuid for event in of["count"]} == counters
+    everything = next(uuid for uuid in counters if tracks[uuid].name == "live bytes")
+    counts = [e.track_event.counter_value for e in of["count"] if e.track_event.track_uuid == everything]
+    assert max(counts) == planned().live_peak_bytes
 
 
 def test_what_can_not_be_shown_is_refused(tmp_path):

@@ -39,7 +39,11 @@ impl Scratch {
 
     fn page(&self, name: &str) -> String {
         let page = std::fs::read_to_string(self.file(name)).unwrap();
-        assert!(page.len() <= MAX_PAGE && page.starts_with("<!doctype html>"), "{name}: {} bytes", page.len());
+        assert!(
+            page.len() <= MAX_PAGE && page.starts_with("<!doctype html>"),
+            "{name}: {} bytes",
+            page.len()
+        );
         page
     }
 }
@@ -104,7 +108,8 @@ fn what_can_not_be_shown_ends_as_everywhere() {
         assert!(!Path::new(&page).exists(), "{args:?}");
     }
     // A plan that names what does not exist is shown to nobody, unless its judge says where.
-    let spoilt = std::fs::read_to_string(&plan).unwrap().replacen("\"resident\": [0", "\"resident\": [99999", 1);
+    let spoilt =
+        std::fs::read_to_string(&plan).unwrap().replacen("\"resident\": [0", "\"resident\": [99999", 1);
     assert!(spoilt.contains("99999"));
     std::fs::write(&plan, &spoilt).unwrap();
     assert_eq!(code(&memfit(&["report", &plan, "-o", &page])), 2);

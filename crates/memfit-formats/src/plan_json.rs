@@ -11,8 +11,8 @@ use memfit_ir::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{FormatError, unpack};
 use crate::json::{self, MAX_NAME, Object, for_each, is_default};
+use crate::{FormatError, unpack};
 
 const SCHEMA: &str = "memfit-plan/1";
 /// The most operands of all steps together.

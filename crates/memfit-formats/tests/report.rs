@@ -4,7 +4,8 @@
 
 use base64::Engine as _;
 use memfit_formats::report::{
-    Axis, Curve, Lane, MAX_PAGE, Report, Slice, SliceKind, Stay, chrome_trace, html, memory_viz, perfetto, shown_name,
+    Axis, Curve, Lane, MAX_PAGE, Report, Slice, SliceKind, Stay, chrome_trace, html, memory_viz, perfetto,
+    shown_name,
 };
 use memfit_formats::snapshot::{Action, BlockState, read};
 use memfit_ir::{Bytes, Nanos, Place};
@@ -32,7 +33,16 @@ fn report(count: usize, seed: u64) -> Report {
         let place = Some(Place { bank: 0, offset: Bytes((at as u64 % 64) << 31) });
         let size = bytes.round_up(Bytes(512));
         report.stays.push(Stay {
-            name, role, module: 0, shape: 0, made_by: 0, bytes, size, place, from: at, until,
+            name,
+            role,
+            module: 0,
+            shape: 0,
+            made_by: 0,
+            bytes,
+            size,
+            place,
+            from: at,
+            until,
         });
         let (kind, _) = SliceKind::ALL[random.below(SliceKind::ALL.len())];
         let time = Nanos(1 + random.next() % 900);
@@ -74,7 +84,10 @@ fn a_page_has_every_stay_in_columns() {
     };
     for (at, stay) in report.stays.iter().enumerate() {
         assert_eq!(column("bytes")[at] + column("pad")[at], stay.size.0);
-        assert_eq!((column("from")[at], column("for")[at]), (stay.from as u64, (stay.until - stay.from) as u64));
+        assert_eq!(
+            (column("from")[at], column("for")[at]),
+            (stay.from as u64, (stay.until - stay.from) as u64)
+        );
         assert_eq!(column("offset")[at], stay.place.unwrap().offset.0);
         let name = usize::try_from(column("name")[at]).unwrap();
         assert_eq!(data["names"][name], report.names.get(stay.name));
@@ -102,10 +115,8 @@ fn what_does_not_fit_a_page_is_left_out_from_the_small_end_and_still_counted() {
     let live = report.live();
     let (from, long) = (summed(&data["stays"]["from"]), numbers(&data["stays"]["for"]));
     let mut sum = vec![0i128; at.len() + 1];
-    for ((bytes, pad), (from, long)) in numbers(&data["stays"]["bytes"])
-        .iter()
-        .zip(numbers(&data["stays"]["pad"]))
-        .zip(from.iter().zip(long))
+    for ((bytes, pad), (from, long)) in
+        numbers(&data["stays"]["bytes"]).iter().zip(numbers(&data["stays"]["pad"])).zip(from.iter().zip(long))
     {
         sum[usize::try_from(*from).unwrap()] += i128::from(bytes + pad);
         sum[usize::try_from(from + long).unwrap()] -= i128::from(bytes + pad);
@@ -224,7 +235,10 @@ fn a_perfetto_trace_has_slices_and_counters_by_the_public_schema() {
         match number(&event, 9).unwrap() {
             1 => {
                 let bytes = number(&fields(block(&event, 4).unwrap()), 3).unwrap();
-                assert!(open.insert(track, (time, text(&event, 23), text(&event, 22), bytes)).is_none(), "nested");
+                assert!(
+                    open.insert(track, (time, text(&event, 23), text(&event, 22), bytes)).is_none(),
+                    "nested"
+                );
             }
             2 => {
                 let (start, name, kind, bytes) = open.remove(&track).unwrap();
@@ -306,7 +320,9 @@ fn a_snapshot_has_each_stay_as_an_allocation_at_its_address() {
         }
         assert_eq!(next, segment.address + segment.size.0);
     }
-    let held = |state: BlockState| snapshot.segments.iter().flat_map(|s| &s.blocks).filter(move |b| b.state == state);
+    let held = |state: BlockState| {
+        snapshot.segments.iter().flat_map(|s| &s.blocks).filter(move |b| b.state == state)
+    };
     assert!(held(BlockState::Allocated).count() > 0);
     for stay in &mut report.stays {
         stay.place = None;

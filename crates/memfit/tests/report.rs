@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use base64::Engine as _;
-use memfit::formats::report::{Kind, MAX_PAGE, Report, SliceKind, html, memory_viz};
+use memfit::formats::report::{Figure, Kind, MAX_PAGE, Report, SliceKind, html, memory_viz};
 use memfit::formats::{plan_json, snapshot};
 use memfit::ir::{Content, GraphBuilder, OpSpec, Program, Role, Step, Tier, ValueSpec};
 use memfit::report::{Whose, front, is_run, of_file, of_planned, of_program, of_run, of_snapshot, what_if};
@@ -44,7 +44,12 @@ fn same_memory(report: &Report, program: &Program, timeline: &Timeline, what: &s
     for (at, span) in timeline.steps.iter().enumerate() {
         // What is freed by the very first step was there before it.
         let first = at == 0 && matches!(program.steps[0], Step::Free(_));
-        assert!(live[at] == span.live || first && live[at] > span.live, "{what}: step {at}: {} {}", live[at], span.live);
+        assert!(
+            live[at] == span.live || first && live[at] > span.live,
+            "{what}: step {at}: {} {}",
+            live[at],
+            span.live
+        );
     }
 }
 
@@ -169,7 +174,10 @@ fn snapshots_are_drawn_where_their_blocks_were() {
         for (role, part) in report.live_by_role() {
             let share = found.by_role.iter().find(|share| share.name == report.names.get(role));
             let failed = report.names.get(role) == "out of memory";
-            assert!(failed || share.map_or(Bytes::ZERO, |share| share.bytes) >= part[found.peak_event], "{name}");
+            assert!(
+                failed || share.map_or(Bytes::ZERO, |share| share.bytes) >= part[found.peak_event],
+                "{name}"
+            );
         }
         // What is live at the same time does not overlap.
         let peak = found.peak_event;
@@ -273,10 +281,10 @@ fn each_means_is_priced_as_the_planner_prices_it() {
     let found = explain(&graph, &goal, 1, 0, &tools).unwrap();
     let table = what_if(&graph, &goal, Some(&found), &tools).unwrap();
     let cell = |name: &str, column: usize| -> Option<f64> {
-        let row = table.rows.iter().find(|row| matches!(&row[0], memfit::formats::report::Figure::Text(text) if text == name))?;
+        let row = table.rows.iter().find(|row| matches!(&row[0], Figure::Text(text) if text == name))?;
         match row[column] {
-            memfit::formats::report::Figure::Number(number, _) => Some(number),
-            memfit::formats::report::Figure::Text(_) => None,
+            Figure::Number(number, _) => Some(number),
+            Figure::Text(_) => None,
         }
     };
     assert!(table.rows.iter().all(|row| row.len() == table.head.len()));
@@ -290,6 +298,12 @@ fn each_means_is_priced_as_the_planner_prices_it() {
     let moved = plan(&graph, &goal.clone().with_strategy("hybrid:best"), &tools).unwrap().summary;
     assert_eq!(cell("hybrid", 3), Some(moved.time.0 as f64));
     assert_eq!(cell("none", 1), Some(found.remedies[0].peak.0 as f64));
+    // A budget that needs none of them says nothing of them.
+    let all =
+        what_if(&graph, &Goal { budget: Budget::Bytes(Bytes::MAX), ..goal.clone() }, Some(&found), &tools)
+            .unwrap();
+    let halved = |row: &Vec<Figure>| matches!(&row[5], Figure::Text(text) if text.contains("floor+50%"));
+    assert_eq!(all.rows.iter().filter(|row| halved(row)).count(), 4);
     let curve = front(&graph, &goal, &tools).unwrap();
     assert!(curve.points.len() > 4 && curve.points.is_sorted_by(|a, b| a.0 <= b.0), "{curve:?}");
 }
@@ -317,7 +331,8 @@ fn tiers_have_rows_of_their_own() {
     let report = of_planned(&graph, &goal, &planned);
     let names: Vec<&str> = report.lanes.iter().map(|lane| lane.name.as_str()).collect();
     assert_eq!(names, ["compute", "out to host", "in from host"]);
-    let carried: Bytes = report.slices.iter().filter(|slice| slice.kind == SliceKind::Out).map(|slice| slice.bytes).sum();
+    let carried: Bytes =
+        report.slices.iter().filter(|slice| slice.kind == SliceKind::Out).map(|slice| slice.bytes).sum();
     assert_eq!(carried, planned.summary.offloaded);
     assert_eq!(planned.timeline.tier_peaks[Tier::Disk.index()], Bytes::ZERO);
 }

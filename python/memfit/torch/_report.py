@@ -85,7 +85,7 @@ class Report:
         return {name: value for name, value in self.__dict__.items() if name != "step"}
 
     def html(self, path: str | os.PathLike[str]) -> None:
-        """Writes one page to look at to `path`: the plan's memory over time, its address map and timeline.
+        """Writes one page to look at to `path`: memory over time, address map and timeline of the plan.
 
         Raises `RuntimeError` as long as there is no plan, and once the fitted step is gone.
         """
@@ -94,7 +94,7 @@ class Report:
         if saved is None:
             raise RuntimeError(
                 "there is no plan to show\n"
-                "hint: a plan is made after a step in which something was recomputed; it goes with the fitted step"
+                "hint: a plan is made after a step in which something was recomputed, and goes with that step"
             )
         graph, plan = saved
         memfit.report(plan, path, graph=graph, quick=True, facts=dict(self.rows()))

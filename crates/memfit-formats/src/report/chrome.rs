@@ -11,9 +11,7 @@ use super::model::Report;
 #[must_use]
 pub fn chrome_trace(report: &Report) -> Value {
     let micros = |nanos: u64| nanos as f64 / 1e3;
-    let name = |kind: &str, thread: usize, name: &str| {
-        json!({"ph": "M", "pid": 1, "tid": thread, "name": kind, "args": {"name": name}})
-    };
+    let name = |kind: &str, thread: usize, name: &str| json!({"ph": "M", "pid": 1, "tid": thread, "name": kind, "args": {"name": name}});
     let mut events = vec![name("process_name", 0, &super::model::shown_name(&report.title))];
     for (at, lane) in report.lanes.iter().enumerate() {
         events.push(name("thread_name", at + 1, &lane.name));
@@ -34,8 +32,10 @@ pub fn chrome_trace(report: &Report) -> Value {
     for at in 0..report.instants {
         let changes = |(_, live): &(_, Vec<memfit_ir::Bytes>)| at == 0 || live[at] != live[at - 1];
         if roles.iter().any(changes) {
-            let args: serde_json::Map<String, Value> =
-                roles.iter().map(|(role, live)| (report.names.get(*role).to_owned(), live[at].0.into())).collect();
+            let args: serde_json::Map<String, Value> = roles
+                .iter()
+                .map(|(role, live)| (report.names.get(*role).to_owned(), live[at].0.into()))
+                .collect();
             events.push(json!({
                 "ph": "C", "pid": 1, "name": "live bytes", "ts": micros(report.time_of(at).0), "args": args,
             }));

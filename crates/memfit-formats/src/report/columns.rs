@@ -163,7 +163,9 @@ fn rest(report: &Report, kept: &[usize], instants: &[usize]) -> Vec<u64> {
     let mut is_kept = vec![false; report.stays.len()];
     kept.iter().for_each(|&index| is_kept[index] = true);
     let mut change = vec![(Bytes::ZERO, Bytes::ZERO); report.instants + 1];
-    for (_, stay) in report.stays.iter().enumerate().filter(|&(index, stay)| !is_kept[index] && stay.from < stay.until) {
+    for (_, stay) in
+        report.stays.iter().enumerate().filter(|&(index, stay)| !is_kept[index] && stay.from < stay.until)
+    {
         change[stay.from.min(report.instants)].0 += stay.size;
         change[stay.until.min(report.instants)].1 += stay.size;
     }

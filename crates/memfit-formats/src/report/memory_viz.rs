@@ -126,7 +126,14 @@ fn segment(out: &mut Pickle, report: &Report, places: &[Place], bank: usize, hei
     out.close_dict();
 }
 
-fn block(out: &mut Pickle, bank: usize, offset: u64, size: u64, state: &str, frames: impl FnOnce(&mut Pickle)) {
+fn block(
+    out: &mut Pickle,
+    bank: usize,
+    offset: u64,
+    size: u64,
+    state: &str,
+    frames: impl FnOnce(&mut Pickle),
+) {
     out.open_dict();
     for (key, number) in [("address", address(bank, offset)), ("size", size), ("requested_size", size)] {
         out.text(key);
@@ -162,7 +169,14 @@ fn events(out: &mut Pickle, report: &Report, places: &[Place]) {
     }
 }
 
-fn event(out: &mut Pickle, action: &str, address: u64, size: u64, micros: u64, frames: impl FnOnce(&mut Pickle)) {
+fn event(
+    out: &mut Pickle,
+    action: &str,
+    address: u64,
+    size: u64,
+    micros: u64,
+    frames: impl FnOnce(&mut Pickle),
+) {
     out.open_dict();
     out.text("action");
     out.text(action);

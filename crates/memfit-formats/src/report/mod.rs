@@ -15,6 +15,7 @@ pub use chrome::chrome_trace;
 pub use html::{MAX_PAGE, html};
 pub use memory_viz::memory_viz;
 pub use model::{
-    Axis, Curve, Figure, Instant, Kind, Lane, NameId, Names, Report, Slice, SliceKind, Stay, Table, Unit, shown_name,
+    Axis, Curve, Figure, Instant, Kind, Lane, NameId, Names, Report, Slice, SliceKind, Stay, Table, Unit,
+    shown_name,
 };
 pub use perfetto::perfetto;

@@ -61,7 +61,8 @@ pub fn perfetto(report: &Report) -> Vec<u8> {
     trace.packet(Message::default().number(SEQUENCE_FLAGS, CLEARED).part(TRACK_DESCRIPTOR, &root));
     let mut track = FIRST;
     for lane in &report.lanes {
-        let descriptor = Message::default().number(UUID, track).text(TRACK_NAME, &lane.name).number(PARENT, ROOT);
+        let descriptor =
+            Message::default().number(UUID, track).text(TRACK_NAME, &lane.name).number(PARENT, ROOT);
         trace.packet(Message::default().part(TRACK_DESCRIPTOR, &descriptor));
         track += 1;
     }
@@ -108,7 +109,8 @@ fn count(report: &Report, track: u64, live: &[Bytes], trace: &mut Message) {
             continue;
         }
         before = Some(bytes);
-        let event = Message::default().number(TYPE, COUNT).number(TRACK, track).number(COUNTER_VALUE, bytes.0);
+        let event =
+            Message::default().number(TYPE, COUNT).number(TRACK, track).number(COUNTER_VALUE, bytes.0);
         trace.packet(Message::default().number(TIMESTAMP, report.time_of(at).0).part(TRACK_EVENT, &event));
     }
 }

@@ -26,7 +26,10 @@ pub fn of_planned(graph: &Graph, goal: &Goal, planned: &Planned) -> Report {
     let file = planned.file(graph, goal);
     let mut report = of_file(&file, Whose { graph: Some(graph), device: &goal.device });
     if let Some(instead) = &planned.summary.instead {
-        let text = format!("`{}` did not do its work: {}; `{}` was used", instead.strategy, instead.why, instead.used);
+        let text = format!(
+            "`{}` did not do its work: {}; `{}` was used",
+            instead.strategy, instead.why, instead.used
+        );
         report.notes.push(text);
     }
     report
@@ -52,7 +55,11 @@ pub fn of_file(file: &PlanFile, whose: Whose<'_>) -> Report {
         let saved = (1.0 - header.peak.ratio(base.live_peak)) * 100.0;
         let note = format!("{saved:.0} % less than the {} of the step without memfit", base.live_peak);
         if saved >= 1.0 {
-            report.cards.push(("saved".into(), Figure::bytes(base.live_peak.saturating_sub(header.peak)), note));
+            report.cards.push((
+                "saved".into(),
+                Figure::bytes(base.live_peak.saturating_sub(header.peak)),
+                note,
+            ));
         }
         let change = ratio(timeline.time, base.time);
         let slower = format!("{:+.1} % on {}", change * 100.0, whose.device.name);
@@ -62,7 +69,8 @@ pub fn of_file(file: &PlanFile, whose: Whose<'_>) -> Report {
             report.cards.push(("run again".into(), Figure::nanos(timeline.recompute_time), note));
         }
         if timeline.offloaded > Bytes::ZERO {
-            let note = format!("at most {} in other memory", timeline.tier_peaks.iter().copied().sum::<Bytes>());
+            let note =
+                format!("at most {} in other memory", timeline.tier_peaks.iter().copied().sum::<Bytes>());
             report.cards.push(("moved".into(), Figure::bytes(timeline.offloaded), note));
         }
         report.before = Some(live_curve(&base, "without memfit"));
@@ -92,7 +100,8 @@ fn facts(report: &mut Report, file: &PlanFile, whose: Whose<'_>) {
     match whose.graph {
         Some(_) => fact("judge", "accepted this plan".to_owned()),
         None => report.notes.push(
-            "The judge has not read this plan, and times are not known: name the plan's graph after it.".to_owned(),
+            "The judge has not read this plan, and times are not known: name the plan's graph after it."
+                .to_owned(),
         ),
     }
     let lossy: Vec<&str> = program.lossy().iter().map(|codec| codec.name()).collect();

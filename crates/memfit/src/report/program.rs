@@ -36,7 +36,13 @@ pub fn of_program(
 }
 
 /// Fills in what is in memory, in the order of the buffers.
-fn stays(report: &mut Report, graph: Option<&Graph>, program: &Program, layout: Option<&Layout>, align: Bytes) {
+fn stays(
+    report: &mut Report,
+    graph: Option<&Graph>,
+    program: &Program,
+    layout: Option<&Layout>,
+    align: Bytes,
+) {
     let makers = makers(program);
     let spans = program.lifespans();
     for (at, buffer) in program.buffers.iter().enumerate() {
@@ -89,7 +95,8 @@ struct Told {
 
 impl Told {
     fn of(graph: Option<&Graph>, buffer: &Buffer, maker: Option<&Step>, program: &Program) -> Told {
-        let known = buffer.content.value().zip(graph).filter(|(value, graph)| value.index() < graph.value_count());
+        let known =
+            buffer.content.value().zip(graph).filter(|(value, graph)| value.index() < graph.value_count());
         let op = |op: OpId| match graph.filter(|graph| op.index() < graph.op_count()) {
             Some(graph) if !graph.op(op).name.is_empty() => graph.op(op).name.to_owned(),
             _ => op.to_string(),
@@ -97,7 +104,10 @@ impl Told {
         let made_by = match maker {
             Some(Step::Compute(compute)) => op(compute.op),
             Some(Step::Fetch { from, .. }) => {
-                format!("copied in from {}", program.copies.get(from.index()).map_or("host", |copy| copy.tier.name()))
+                format!(
+                    "copied in from {}",
+                    program.copies.get(from.index()).map_or("host", |copy| copy.tier.name())
+                )
             }
             Some(Step::Encode { .. }) => "encoded".to_owned(),
             Some(Step::Decode { .. }) => "decoded".to_owned(),
@@ -109,7 +119,9 @@ impl Told {
             (Content::Encoded(_, codec), Some((value, graph))) => {
                 (format!("{} as {}", label(graph, value), codec.name()), "encoded".to_owned())
             }
-            (Content::Encoded(value, codec), None) => (format!("{value} as {}", codec.name()), "encoded".to_owned()),
+            (Content::Encoded(value, codec), None) => {
+                (format!("{value} as {}", codec.name()), "encoded".to_owned())
+            }
             (Content::Value(_), Some((value, graph))) => {
                 (label(graph, value), graph.value(value).role.name().to_owned())
             }
@@ -198,7 +210,8 @@ impl<'a> Lanes<'a> {
                 if op.index() >= self.graph.op_count() {
                     return;
                 }
-                let kind = match (std::mem::replace(&mut self.ran[op.index()], true), self.graph.op(op).phase) {
+                let kind = match (std::mem::replace(&mut self.ran[op.index()], true), self.graph.op(op).phase)
+                {
                     (true, _) => SliceKind::Recompute,
                     (false, Phase::Forward) => SliceKind::Forward,
                     (false, Phase::Backward) => SliceKind::Backward,
@@ -280,8 +293,12 @@ impl<'a> Lanes<'a> {
     /// What a step that is waited for is about.
     fn awaited(&mut self, step: usize) -> NameId {
         match self.program.steps.get(step) {
-            Some(Step::Offload { from: buffer, .. } | Step::Fetch { to: buffer, .. }) => self.buffer_name(*buffer),
-            Some(Step::Compute(compute)) if compute.op.index() < self.graph.op_count() => self.op_name(compute.op),
+            Some(Step::Offload { from: buffer, .. } | Step::Fetch { to: buffer, .. }) => {
+                self.buffer_name(*buffer)
+            }
+            Some(Step::Compute(compute)) if compute.op.index() < self.graph.op_count() => {
+                self.op_name(compute.op)
+            }
             _ => 0,
         }
     }

@@ -87,7 +87,13 @@ impl Asked<'_> {
     }
 
     /// What other plans would give.
-    fn more(&self, report: &mut Report, graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<(), Failure> {
+    fn more(
+        &self,
+        report: &mut Report,
+        graph: &Graph,
+        goal: &Goal,
+        tools: &Tools<'_>,
+    ) -> Result<(), Failure> {
         if self.what_if {
             let found = match explain(graph, goal, 1, 0, tools) {
                 Ok(found) => Some(found),

@@ -11,9 +11,14 @@ use crate::objects::SCHEMA;
 /// Whether a file is the object that `memfit run --json` prints, or what it says of a training that does not fit.
 #[must_use]
 pub fn is_run(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(bytes)
-        .is_ok_and(|object| object["schema"] == SCHEMA && object["command"] == "run")
+    let may_be = bytes.len() <= LARGEST && bytes.windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes());
+    may_be
+        && serde_json::from_slice::<Value>(bytes)
+            .is_ok_and(|object| object["schema"] == SCHEMA && object["command"] == "run")
 }
+
+/// No training has that much to tell: 16 MiB.
+const LARGEST: usize = 16 << 20;
 
 /// Rows of the table: what they are called, the key of the figure, that of the same without memfit, and its unit.
 const ROWS: [(&str, &str, &str, Unit); 15] = [
@@ -71,7 +76,11 @@ fn figures(object: &Value) -> Report {
         report.facts.push((key.to_owned(), text));
     }
     if let (Some(peak), Some(budget)) = (bytes("peak_bytes"), bytes("budget_bytes")) {
-        report.cards.push(("memory".into(), Figure::bytes(peak), format!("of {budget}: tensors at the peak")));
+        report.cards.push((
+            "memory".into(),
+            Figure::bytes(peak),
+            format!("of {budget}: tensors at the peak"),
+        ));
     }
     if let (Some(peak), Some(base)) = (bytes("measured_peak_bytes"), bytes("base_measured_peak_bytes")) {
         let note = format!("{:.0} % of the {base} without memfit", peak.ratio(base) * 100.0);
@@ -87,7 +96,8 @@ fn figures(object: &Value) -> Report {
     }
     report.compared = compared(object);
     if let Some(losses) = object["losses"].as_array() {
-        let points = losses.iter().enumerate().filter_map(|(at, loss)| Some((at as f64 + 1.0, loss.as_f64()?)));
+        let points =
+            losses.iter().enumerate().filter_map(|(at, loss)| Some((at as f64 + 1.0, loss.as_f64()?)));
         report.losses.push(Curve { name: "loss".to_owned(), points: points.collect() });
     }
     report

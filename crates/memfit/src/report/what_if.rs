@@ -7,7 +7,8 @@ use memfit_plan::Means;
 use crate::explain::Remedy;
 use crate::{Budget, Explanation, Failure, Goal, Options, Summary, Tools, plan, sweep};
 
-/// Each means alone at the goal's budget, after what [`crate::explain`] finds; a means that does not get there is told with why.
+/// Each means alone at the goal's budget, after what [`crate::explain`] finds; a means that does not get there is told with why. Where
+/// the budget is enough for a step that needs none of them, they are told for half of what lies above the floor.
 ///
 /// # Errors
 ///
@@ -18,7 +19,8 @@ pub fn what_if(
     found: Option<&Explanation>,
     tools: &Tools<'_>,
 ) -> Result<Table, Failure> {
-    let head = ["means", "device memory", "change", "step", "change", "what it is"].map(str::to_owned).to_vec();
+    let head =
+        ["means", "device memory", "change", "step", "change", "what it is"].map(str::to_owned).to_vec();
     let first = found.and_then(|found| found.remedies.first()).map(|remedy| remedy.peak);
     let mut rows: Vec<Vec<Figure>> = Vec::new();
     // The last ones are plans at a budget of their own.
@@ -27,6 +29,13 @@ pub fn what_if(
             rows.push(told(remedy, first));
         }
     }
+    let needs_none = found.and_then(|found| found.remedies.iter().find(|remedy| remedy.name == "plan"));
+    let budget = match (goal.budget, needs_none) {
+        (Budget::Bytes(bytes), Some(plan)) if bytes >= plan.peak => HALF,
+        (budget, _) => budget,
+    };
+    let at = if budget == HALF { ", at `floor+50%`" } else { "" };
+    let goal = &Goal { budget, ..goal.clone() };
     let alone = |means: Means, strategy: Option<&str>| {
         let options = Options { means, ..goal.options.clone() };
         let goal = Goal { options, ..goal.clone() };
@@ -34,13 +43,18 @@ pub fn what_if(
     };
     let moving = Means { recompute: false, offload: true, compress: true };
     let means = [
-        ("recompute", "ops run again, nothing is moved", alone(Means { recompute: true, offload: false, compress: false }, None)),
+        (
+            "recompute",
+            "ops run again, nothing is moved",
+            alone(Means { recompute: true, offload: false, compress: false }, None),
+        ),
         ("offload", "values wait in host memory, no op runs again", alone(moving, Some("offload:best"))),
         ("compress", "values wait encoded, no op runs again", alone(moving, Some("compress:best"))),
         ("hybrid", "all of these together", alone(Means::ALL, Some("hybrid:best"))),
     ];
     for (name, what, goal) in means {
         (tools.progress)(name);
+        let what = &format!("{what}{at}");
         match plan(graph, &goal, tools) {
             Ok(planned) => rows.push(priced(name, what, &planned.summary, first)),
             Err(Failure::Infeasible(why)) => rows.push(refused(name, what, why.needed)),
@@ -51,6 +65,9 @@ pub fn what_if(
     }
     Ok(Table { head, rows })
 }
+
+/// Half of what lies above the floor.
+const HALF: Budget = Budget::AboveFloor(0.5);
 
 fn told(remedy: &Remedy, first: Option<Bytes>) -> Vec<Figure> {
     let none = || Figure::text("");
@@ -104,7 +121,8 @@ const SHARES: [u32; 8] = [5, 10, 20, 30, 40, 60, 80, 100];
 ///
 /// [`Failure::Bug`] and [`Failure::Usage`]; a budget that nothing fits has no point.
 pub fn front(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Curve, Failure> {
-    let budgets: Vec<Budget> = SHARES.iter().map(|&share| Budget::AboveFloor(f64::from(share) / 100.0)).collect();
+    let budgets: Vec<Budget> =
+        SHARES.iter().map(|&share| Budget::AboveFloor(f64::from(share) / 100.0)).collect();
     let outcomes = sweep(graph, goal, &budgets, &[], tools)?;
     let fitting = outcomes.iter().filter_map(|outcome| outcome.result.as_ref().ok());
     let mut points: Vec<(f64, f64)> =

@@ -225,7 +225,8 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         let record = args.report.is_some() && mode == args.mode;
         let options = Options { patience, record, ..options(mode, budget, common) };
         let name = name(mode);
-        let (measured, report, recorded) = match measure::within(&training, device, options, &progress(name)) {
+        let (measured, report, recorded) = match measure::within(&training, device, options, &progress(name))
+        {
             Ok(measured) => measured,
             Err(Fault::NoRoom(_)) => return Err(infeasible(&rows[0].measured)?),
             // One way that is too slow leaves the others to be shown.

@@ -127,7 +127,9 @@ fn viewed(told: &Value, ran: Option<&Recorded>) -> Result<Report, Error> {
     });
     let mut report = of_training(told, step);
     if report.lanes.len() > 1 {
-        report.notes.push(format!("Copies are drawn as long as they take on {}; ops, as they took.", device.name));
+        report
+            .notes
+            .push(format!("Copies are drawn as long as they take on {}; ops, as they took.", device.name));
     }
     Ok(report)
 }

@@ -1,5 +1,7 @@
 // The address map: a box for each stay, as wide as it lives and as high as it is large.
 
+const SHADES = [0, 0.2, 0.1];
+
 class AddressPanel {
   constructor(data, view) {
     this.data = data;
@@ -26,7 +28,8 @@ class AddressPanel {
     if (!data.placed || !raster.begin(colour("--card"))) return;
     const { stays } = data;
     const { of, colours } = data.groups[view.by];
-    const fills = colours.map((hex) => pixel(rgb(hex)));
+    // Neighbours differ a little.
+    const fills = SHADES.flatMap((share) => colours.map((hex) => pixel(mixed(hex, view.dark ? "#000000" : "#ffffff", share))));
     const edges = colours.map((hex) => pixel(mixed(hex, view.dark ? "#15181b" : "#ffffff", 0.55)));
     const { scale } = raster;
     const wide = (raster.width - LEFT - RIGHT) * scale, high = (raster.height - TOP - BOTTOM) * scale;
@@ -42,7 +45,7 @@ class AddressPanel {
       if (from > x1 || until < x0) continue;
       const left = originX + from * perX, right = originX + until * perX;
       const top = originY - (low + size) * perY, bottom = originY - low * perY;
-      raster.rect(left, top, right, bottom, fills[of[at]], edges[of[at]]);
+      raster.rect(left, top, right, bottom, fills[of[at] + colours.length * (at % SHADES.length)], edges[of[at]]);
       if (bottom - top > 15 * scale && right - left > 60 * scale && named.length < 400) named.push(at);
     }
     raster.show();

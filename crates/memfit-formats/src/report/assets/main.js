@@ -134,13 +134,18 @@ class View {
   }
 }
 
+// How many times as much a turn of the wheel shows; with Shift browsers turn it sideways.
+function wheeled(event) {
+  return Math.exp(Math.max(-120, Math.min(120, event.deltaY || event.deltaX)) * 0.0035);
+}
+
 // Wheel, drag and touch on a canvas. `rises` where its other axis moves, too.
 function listen(canvas, panel, view, rises) {
   const at = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top, box]; };
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const [x, y, box] = at(event);
-    const times = Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.0035);
+    const times = wheeled(event);
     if (rises && !event.altKey) panel.zoom(y, times);
     if (!event.shiftKey) view.zoom(times, view.fromScreen(x, box.width)); else view.draw();
   }, { passive: false });
@@ -211,7 +216,7 @@ function start(data) {
   find("memory-chart").addEventListener("wheel", (event) => {
     event.preventDefault();
     const box = find("memory-chart").getBoundingClientRect();
-    view.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.0035), view.fromScreen(event.clientX - box.left, box.width));
+    view.zoom(wheeled(event), view.fromScreen(event.clientX - box.left, box.width));
   }, { passive: false });
   listenToKeys(view, open);
   new ResizeObserver(() => view.draw()).observe(document.querySelector("main"));
