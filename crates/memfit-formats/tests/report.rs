@@ -286,7 +286,8 @@ fn chrome_events_have_the_slices_and_the_sums_of_roles() {
     }
     let live = report.live();
     for event in of("C") {
-        let at = event["ts"].as_f64().unwrap().round() as usize;
+        let at =
+            usize::try_from(event["ts"].to_string().trim_end_matches(".0").parse::<u64>().unwrap()).unwrap();
         let sum: u64 = event["args"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
         assert_eq!(sum, live[at].0, "at {at} µs");
     }

@@ -129,7 +129,7 @@ class Fitted:
         self.step = step
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
-        self.report.step = weakref.WeakMethod(self._saved)  # A report keeps no step alive.
+        self.report._recorded = weakref.WeakMethod(self._saved)  # A report keeps no step alive.
         self._check = check
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}

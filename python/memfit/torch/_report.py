@@ -78,19 +78,19 @@ class Report:
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
-    step: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
+    _recorded: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
     """Gives the recorded step and its plan, as long as there is the fitted step."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "step"}
+        return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Writes one page to look at to `path`: memory over time, address map and timeline of the plan.
 
         Raises `RuntimeError` as long as there is no plan, and once the fitted step is gone.
         """
-        step = self.step and self.step()
-        saved = step and step()
+        saved_by = self._recorded and self._recorded()
+        saved = saved_by and saved_by()
         if saved is None:
             raise RuntimeError(
                 "there is no plan to show\n"

@@ -225,15 +225,15 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         let record = args.report.is_some() && mode == args.mode;
         let options = Options { patience, record, ..options(mode, budget, common) };
         let name = name(mode);
-        let (measured, report, recorded) = match measure::within(&training, device, options, &progress(name))
-        {
+        let within = measure::within(&training, device, options, &progress(name));
+        let (measured, report, recorded) = match within {
             Ok(measured) => measured,
             Err(Fault::NoRoom(_)) => return Err(infeasible(&rows[0].measured)?),
             // One way that is too slow leaves the others to be shown.
             Err(Fault::TooSlow(_)) if args.compare && mode != args.mode => continue,
             Err(other) => return Err(fault(other)),
         };
-        ran = recorded.filter(|_| record).or(ran);
+        ran = recorded.or(ran);
         let expected = match mode {
             When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
             When::Online => expected(&profile.trace, budget),
@@ -242,16 +242,25 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
                 time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
             }),
         };
-        let gradients = if measured.lossy.is_empty() {
-            Vec::new()
-        } else {
-            output.progress("comparing gradients with exact ones");
-            let saved = zoo::saved(device)?;
-            zoo::gradients(&training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)?
+        let gradients = match measured.lossy.is_empty() {
+            true => Vec::new(),
+            false => gradients(&training, device, options, output)?,
         };
         rows.push(Row { name, measured, report: Some(report), expected, peak: None, gradients });
     }
     show::results(args, &training, &profile, (budget, ran.as_ref()), &rows, output)
+}
+
+/// How far the gradients of the last training's plan are from exact ones.
+fn gradients(
+    training: &Training,
+    device: Where,
+    options: Options,
+    output: &Output,
+) -> Result<Vec<Apart>, Error> {
+    output.progress("comparing gradients with exact ones");
+    let saved = zoo::saved(device)?;
+    zoo::gradients(training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)
 }
 
 /// What all trainings of a call have in common.
