@@ -12,10 +12,7 @@ class View {
     this.setAxis(this.axis);
     const groups = data.groups.role;
     this.peakOp = data.times ? this.opAt(data.times[groups.peakAt]) : "";
-    const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const adapt = () => { this.dark = scheme.matches; this.theme = this.dark ? "dark" : "light"; };
-    adapt();
-    scheme.addEventListener("change", () => { adapt(); this.open(document.documentElement.dataset.view); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.open(document.documentElement.dataset.view));
   }
 
   // The op that the first lane runs at a time.
@@ -127,6 +124,9 @@ class View {
     const root = document.documentElement;
     if (root.dataset.view !== name) find("tip").hidden = true;
     root.dataset.view = name;
+    // Paper is light.
+    this.dark = name !== "print" && matchMedia("(prefers-color-scheme: dark)").matches;
+    this.theme = `${name === "print"} ${this.dark}`;
     for (const button of document.querySelectorAll("nav button")) button.setAttribute("aria-current", String(button.dataset.view === name));
     if (name === "compare" || name === "print") comparison(this.data);
     if (name === "buffers" || name === "print") this.buffers.draw();

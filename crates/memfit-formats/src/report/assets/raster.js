@@ -3,6 +3,7 @@
 
 const LEFT = 84, RIGHT = 16, BOTTOM = 26, TOP = 4;
 
+// Of six digits.
 function rgb(hex) {
   const number = parseInt(hex.slice(1), 16);
   return [number >> 16, (number >> 8) & 255, number & 255];
