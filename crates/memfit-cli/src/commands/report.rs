@@ -34,7 +34,8 @@ pub(super) struct ReportArgs {
     pub(super) index: Option<u64>,
     #[command(flatten)]
     pub(super) means: MeansArgs,
-    /// Leave out what each means would give by itself: no other plans are made
+    /// Leave out what each means would give by itself: no other plans are made. Without, steps of more than 4,000 ops have it
+    /// only with a time limit
     #[arg(long, conflicts_with = "front")]
     pub(super) quick: bool,
     /// Also show what each budget costs in time: one plan for each of a few budgets

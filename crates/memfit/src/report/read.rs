@@ -10,6 +10,9 @@ use super::snapshot::of_snapshot;
 use super::what_if::{front, what_if};
 use crate::{Budget, Failure, Goal, Options, Tools, check, explain, input, plan};
 
+/// A step of more ops is not planned several times over unless somebody says how long that may take.
+const MANY: usize = 4000;
+
 /// What is to be shown, and how much of it.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
@@ -29,7 +32,7 @@ pub struct Asked<'a> {
     pub options: Options,
     /// Index of the device of a snapshot; `None`: the one that holds most.
     pub index: Option<u64>,
-    /// Whether what each means would give by itself is shown: some more plans.
+    /// Whether what each means would give by itself is shown: some more plans. Of a step of thousands of ops, only under a time limit.
     pub what_if: bool,
     /// Whether what each budget costs is shown: a plan for each of a few.
     pub front: bool,
@@ -94,7 +97,11 @@ impl Asked<'_> {
         goal: &Goal,
         tools: &Tools<'_>,
     ) -> Result<(), Failure> {
-        if self.what_if {
+        if self.what_if && graph.op_count() > MANY && tools.until.is_none() {
+            let text =
+                "What each means would give takes minutes for a step of that size: a time limit has it.";
+            report.notes.push(text.to_owned());
+        } else if self.what_if {
             let found = match explain(graph, goal, 1, 0, tools) {
                 Ok(found) => Some(found),
                 Err(Failure::Timeout(_)) => None,

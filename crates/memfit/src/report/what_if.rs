@@ -7,7 +7,7 @@ use memfit_plan::Means;
 use crate::explain::Remedy;
 use crate::{Budget, Explanation, Failure, Goal, Options, Summary, Tools, plan, sweep};
 
-/// Each means alone at the goal's budget, after what [`crate::explain`] finds; a means that does not get there is told with why. Where
+/// Each means alone at the goal's budget, after what [`explain`](fn@crate::explain) finds; a means that does not get there is told with why. Where
 /// the budget is enough for a step that needs none of them, they are told for half of what lies above the floor.
 ///
 /// # Errors
