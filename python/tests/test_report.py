@@ -313,6 +313,22 @@ def test_a_plan_without_its_graph_and_a_training_are_drawn(opened, tmp_path):
     picture(page, "training", full_page=True)
 
 
+@pytest.mark.parametrize("ops", [0, 1])
+@pytest.mark.parametrize("size", [0, 1])
+def test_next_to_nothing_is_drawn(opened, tmp_path, ops, size):
+    values = [{"name": "", "bytes": size, "role": "input"}, {"name": "", "bytes": size}][: 2 * ops]
+    made = [{"name": "", "kind": "", "reads": [0], "writes": [1]}][:ops]
+    graph = {"schema": "memfit-graph/1", "name": "", "values": values, "ops": made, "results": [1] * ops}
+    path = tmp_path / "small.html"
+    memfit.report(graph, path)
+    page = opened(path)
+    assert page.inner_text("#title") == "(no name)"
+    names = page.eval_on_selector_all("nav button", "all => all.map(button => button.dataset.view)")
+    assert names
+    for name in names:
+        view(page, name)
+
+
 def test_a_hundred_thousand_buffers_can_be_moved_about(opened, tmp_path):
     """Prints how long a frame takes; how fast is not asserted, only that it is drawn at all."""
     count = 100_000

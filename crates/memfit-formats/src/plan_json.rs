@@ -197,7 +197,7 @@ struct Ends {
     to: u32,
 }
 
-/// Whether a file, plain or compressed, says of itself that it is a plan: within its first kilobytes, as [`write`] does.
+/// Whether a file, plain or compressed, says of itself that it is a plan: within its first kilobytes, as [`write()`] does.
 #[must_use]
 pub fn is_plan(bytes: &[u8]) -> bool {
     let unpacked = unpack(bytes).unwrap_or_default();

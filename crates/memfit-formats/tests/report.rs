@@ -110,6 +110,14 @@ fn what_does_not_fit_a_page_is_left_out_from_the_small_end_and_still_counted() {
     sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
     let least = numbers(&data["stays"]["bytes"]).into_iter().min().unwrap();
     assert!(least + 512 > sizes[kept], "a larger one was left out");
+    // Slices that are not drawn by themselves are part of one that is: nothing is idle that was at work.
+    let slices = &data["slices"];
+    let drawn = slices["kind"].as_array().unwrap().len();
+    assert!(drawn < report.slices.len() && data["slicesLeft"].as_u64().unwrap() > 0, "{drawn}");
+    let time = |all: Vec<u64>| all.into_iter().sum::<u64>();
+    assert!(
+        time(numbers(&slices["time"])) >= time(report.slices.iter().map(|slice| slice.time.0).collect()) / 2
+    );
     // Kept ones and the sum of the others are never less than what is live, and never more than the most of a span.
     let at = numbers(&data["at"]);
     let live = report.live();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use memfit_ir::{Bytes, Nanos};
 use serde_json::{Value, json};
 
-use super::model::{Curve, Figure, NameId, Report, SliceKind, Table};
+use super::model::{Curve, Figure, NameId, Report, Slice, SliceKind, Table};
 
 /// How much of a report is handed on: the largest stays and the longest slices. The rest of the memory is handed on as a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,14 +181,41 @@ fn rest(report: &Report, kept: &[usize], instants: &[usize]) -> Vec<u64> {
     spans.collect()
 }
 
-fn slices(report: &Report, most: usize, used: &mut Used) -> Value {
-    let mut kept: Vec<usize> = (0..report.slices.len()).collect();
-    if kept.len() > most {
-        kept.sort_by_key(|&index| (std::cmp::Reverse(report.slices[index].time), index));
-        kept.truncate(most);
+/// Half as many slices as asked for as they are, the longest ones; of those between them, neighbours of one kind as one without a
+/// name, and of those again the longest.
+fn joined(report: &Report, most: usize) -> Vec<Slice> {
+    let mut order: Vec<usize> = (0..report.slices.len()).collect();
+    order.sort_by_key(|&index| (std::cmp::Reverse(report.slices[index].time), index));
+    let mut is_kept = vec![false; order.len()];
+    order.iter().take(most / 2).for_each(|&index| is_kept[index] = true);
+    order.sort_by_key(|&index| (report.slices[index].lane, report.slices[index].start, index));
+    let end = |slice: &Slice| slice.start.0.saturating_add(slice.time.0);
+    let near = report.times.last().copied().unwrap_or_default().0 / SAMPLES as u64;
+    let mut joined: Vec<(Slice, bool)> = Vec::new();
+    for index in order {
+        let slice = report.slices[index];
+        match joined.last_mut() {
+            Some((last, false))
+                if !is_kept[index]
+                    && (last.lane, last.kind) == (slice.lane, slice.kind)
+                    && slice.start.0.saturating_sub(end(last)) <= near =>
+            {
+                last.time = Nanos(end(&slice).saturating_sub(last.start.0));
+                last.bytes += slice.bytes;
+                last.name = 0;
+            }
+            _ => joined.push((slice, is_kept[index])),
+        }
     }
-    kept.sort_by_key(|&index| (report.slices[index].start, index));
-    let slices = || kept.iter().map(|&index| &report.slices[index]);
+    joined.sort_by_key(|(slice, _)| (std::cmp::Reverse(slice.time), slice.lane, slice.start));
+    joined.truncate(most);
+    joined.into_iter().map(|(slice, _)| slice).collect()
+}
+
+fn slices(report: &Report, most: usize, used: &mut Used) -> Value {
+    let mut kept = if report.slices.len() > most { joined(report, most) } else { report.slices.clone() };
+    kept.sort_by_key(|slice| (slice.start, slice.lane));
+    let slices = || kept.iter();
     let nanos = |time: Nanos| time.0;
     json!({
         "lane": slices().map(|slice| slice.lane).collect::<Vec<_>>(),

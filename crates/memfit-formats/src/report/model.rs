@@ -90,6 +90,8 @@ pub enum Axis {
     Steps,
     /// Events of an allocator.
     Events,
+    /// Moments at which something comes or goes, of a program on several lanes: its steps have no one order in time.
+    Moments,
 }
 
 impl Axis {
@@ -99,6 +101,7 @@ impl Axis {
         match self {
             Axis::Steps => "step",
             Axis::Events => "event",
+            Axis::Moments => "moment",
         }
     }
 }

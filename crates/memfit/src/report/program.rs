@@ -31,8 +31,70 @@ pub fn of_program(
         report.times = times;
         report.times.push(timeline.time.max(report.times.last().copied().unwrap_or_default()));
         report.slices = slices;
+        if program.lanes.iter().any(|lane| *lane > 0) {
+            by_time(&mut report, program, timeline);
+        }
     }
     (report, timeline)
+}
+
+/// Of a program on several lanes: a stay begins when the step that fills it does, and ends with the last touch, for a free touches
+/// nothing, and may be issued before a step of another lane that still reads.
+fn by_time(report: &mut Report, program: &Program, timeline: &Timeline) {
+    let whole = timeline.time.0;
+    let mut born: Vec<Option<u64>> = vec![None; program.buffers.len()];
+    let mut touched = vec![0; program.buffers.len()];
+    let mut taken: Vec<Option<u64>> = vec![None; program.buffers.len()];
+    let mut is_freed = vec![false; program.buffers.len()];
+    program.resident.iter().for_each(|buffer| born[buffer.index()] = Some(0));
+    for (step, span) in program.steps.iter().zip(&timeline.steps) {
+        let (start, end) = (span.start.0, span.end.0);
+        let mut touch = |buffer: BufferId| touched[buffer.index()] = end.max(touched[buffer.index()]);
+        let mut fills: Vec<BufferId> = Vec::new();
+        match step {
+            Step::Compute(compute) => {
+                program.reads(compute).iter().for_each(|&buffer| touch(buffer));
+                fills.extend(program.writes(compute));
+                if let Some(scratch) = compute.workspace {
+                    is_freed[scratch.index()] = true;
+                    fills.push(scratch);
+                }
+            }
+            Step::Encode { from, to } | Step::Decode { from, to } => {
+                touch(*from);
+                fills.push(*to);
+            }
+            Step::Fetch { to, .. } => fills.push(*to),
+            Step::Offload { from, .. } => touch(*from),
+            Step::Free(buffer) => is_freed[buffer.index()] = true,
+            Step::Discard(_) | Step::Await(_) => {}
+        }
+        for buffer in fills {
+            touch(buffer);
+            born[buffer.index()] = Some(start);
+            if let Some(over) = program.buffers[buffer.index()].over {
+                taken[over.index()] = Some(start);
+            }
+        }
+    }
+    let gone = |at: usize| match (taken[at], is_freed[at]) {
+        (Some(time), _) => time,
+        (None, true) => touched[at],
+        (None, false) => whole,
+    };
+    let lives: Vec<(u64, u64)> =
+        (0..born.len()).map(|at| born[at].map_or((0, 0), |from| (from, gone(at).max(from)))).collect();
+    let mut times: Vec<u64> =
+        lives.iter().flat_map(|&(from, until)| [from, until]).chain([0, whole]).collect();
+    times.sort_unstable();
+    times.dedup();
+    let index = |time: u64| times.partition_point(|other| *other < time);
+    for (stay, (from, until)) in report.stays.iter_mut().zip(lives) {
+        (stay.from, stay.until) = (index(from), index(until));
+    }
+    report.axis = Axis::Moments;
+    report.instants = times.len() - 1;
+    report.times = times.into_iter().map(Nanos).collect();
 }
 
 /// Fills in what is in memory, in the order of the buffers.

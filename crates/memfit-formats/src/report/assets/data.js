@@ -32,6 +32,7 @@ function prepare(data) {
   slices.name = summed(slices.name);
   const count = stays.name.length;
   data.count = count;
+  if (!data.before?.x.length) data.before = null;
   data.ends = Math.max(1, (data.at.length || data.instants + 1) - 1);
   stays.until = stays.from.map((from, at) => from + stays.for[at]);
   stays.size = Float64Array.from(stays.bytes, (bytes, at) => bytes + stays.pad[at]);

@@ -54,13 +54,13 @@ function roundTicks(least, most, wanted) {
 // All texts of a byte axis in the unit of its largest tick.
 function byteLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs), 1);
-  const [unit, one] = BINARY.find(([, one]) => largest >= one);
+  const [unit, one] = BINARY.find(([, one]) => largest >= one) ?? ["B", 1];
   return ticks.map((tick) => (tick === 0 ? "0" : `${+(tick / one).toFixed(3)} ${unit}`));
 }
 
 function timeLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs), 1);
-  const [unit, one] = TIMES.find(([, one]) => largest >= one);
+  const [unit, one] = TIMES.find(([, one]) => largest >= one) ?? ["ns", 1];
   const step = ticks.length > 1 ? (ticks[1] - ticks[0]) / one : 1;
   const decimals = Math.min(6, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9)));
   return ticks.map((tick) => (tick === 0 ? "0" : `${(tick / one).toFixed(decimals)} ${unit}`));

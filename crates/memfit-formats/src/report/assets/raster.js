@@ -1,7 +1,7 @@
 // Rectangles drawn straight into pixels. Boxes do not overlap, so a frame costs a pass over the boxes and one over the pixels,
 // however many boxes there are; what is smaller than a pixel becomes one.
 
-const LEFT = 84, RIGHT = 16, BOTTOM = 26, TOP = 4;
+const LEFT = 84, RIGHT = 26, BOTTOM = 26, TOP = 4;
 
 // Of six digits.
 function rgb(hex) {

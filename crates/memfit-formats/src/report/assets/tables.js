@@ -13,7 +13,7 @@ function figures(data) {
   }
   const notes = [...data.notes];
   if (data.left) notes.push(`The ${countText(data.left)} smallest buffers are not drawn one by one: they are the grey part of the memory.`);
-  if (data.slicesLeft) notes.push(`The ${countText(data.slicesLeft)} shortest slices of the timeline are not drawn.`);
+  if (data.slicesLeft) notes.push(`The ${countText(data.slicesLeft)} shortest slices of the timeline are drawn together with those beside them.`);
   find("notes").textContent = notes.join("\n");
   for (const [name, text] of data.facts) find("facts").append(element("dt", name), element("dd", text));
 }
