@@ -6,6 +6,7 @@ import memfit
 plan = memfit.plan("step.json.zst", budget="60%")  # verified, or BudgetError with the budget that would do
 print(memfit.explain("step.json.zst"))             # what holds the memory at the peak
 print(memfit.explain("snapshot.pickle"))           # the same for a CUDA memory snapshot
+memfit.report("snapshot.pickle", "report.html")    # one page to look at; of a plan or a graph, too
 ```
 
 These functions need nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
@@ -19,7 +20,7 @@ except ImportError as error:
         "hint: `pip install .` in the repository, or `cargo xtask python` to run from the source"
     ) from error
 
-from memfit._door import check, compare, explain, floor, place, plan, strategies, sweep
+from memfit._door import check, compare, explain, export, floor, place, plan, report, strategies, sweep
 from memfit._errors import (
     BudgetError,
     BugError,
@@ -90,9 +91,11 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "export",
     "floor",
     "place",
     "plan",
+    "report",
     "strategies",
     "sweep",
 ]

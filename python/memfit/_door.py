@@ -98,10 +98,11 @@ def check(
     lossy: str | Iterable[str] = (),
     dims: Mapping[str, int] | None = None,
 ) -> Check:
-    """Has the verifier check `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
+    """Verifies `plan`, which was made for `graph`; `budget` replaces the one that the plan names.
     The plan may use lossy codecs that are named here and no others, whatever it says of itself.
 
-    Raises `VerificationError` if the verifier refuses, `OtherGraphError` if the plan was made for another graph.
+    Raises `VerificationError` if the plan breaks a rule, `OtherGraphError` if it was made for another
+    graph.
     """
     file = plan.file if isinstance(plan, Plan) else _bytes(plan)
     return read(Check, _memfit.check(file, _source(graph, dims), _size(budget), _names(lossy)))
@@ -132,6 +133,63 @@ def explain(
         return read(SnapshotExplanation, _memfit.explain_snapshot(source["file"], index, top))
     means = _means(device=device, seed=seed, time_limit=time_limit)
     return read(Explanation, _memfit.explain(source, means, depth, top))
+
+
+def report(
+    file: Plan | Graph,
+    path: str | os.PathLike[str],
+    *,
+    graph: Graph | None = None,
+    budget: Size | None = None,
+    device: str | os.PathLike[str] | None = None,
+    quick: bool = False,
+    front: bool = False,
+    index: int | None = None,
+    seed: int = 0,
+    time_limit: float | None = None,
+    dims: Mapping[str, int] | None = None,
+    facts: Mapping[str, str] | None = None,
+) -> None:
+    """Writes one page to look at to `path`: an HTML file that needs no network.
+
+    `file` is a plan, with the `graph` it was made for; or a graph, which is planned for `budget` first; or a
+    snapshot of PyTorch's CUDA memory, as `explain` takes it, of which the device called `index` is shown; or
+    what `memfit run --json` printed. `device` is the one whose times are shown, by default the plan's. With
+    `quick` no other plans are made to see what each means would give by itself; with `front`, some are, to
+    see what each budget costs. `facts` are shown with the page's own.
+
+    Raises `InputError` for a file that can't be read, `BudgetError` where the graph does not fit, and what
+    `check` raises for a plan.
+    """
+    if isinstance(file, Mapping) and "segments" in file:
+        file = pickle.dumps(dict(file), protocol=4)
+    source = _source(file.file if isinstance(file, Plan) else file, dims)
+    means = _means(budget=budget, device=device or "", seed=seed, time_limit=time_limit)
+    made_for = None if graph is None else _source(graph, dims)
+    told = [(str(name), str(text)) for name, text in (facts or {}).items()]
+    page = _memfit.report(source, made_for, means, index, (not quick, front), told)
+    with open(path, "w", encoding="utf-8", newline="\n") as out:
+        out.write(page)
+
+
+def export(
+    plan: Plan | File,
+    graph: Graph,
+    *,
+    to: str,
+    device: str = "",
+    dims: Mapping[str, int] | None = None,
+) -> bytes:
+    """`plan`, which was made for `graph`, as a file for a viewer.
+
+    `to` is `"perfetto"` (`ui.perfetto.dev`: lanes, links and counters of live bytes), `"chrome-trace"` (the
+    same as JSON) or `"memory-viz"` (a snapshot as PyTorch's allocator writes it, for
+    `pytorch.org/memory_viz`). Times are those of `device`, by default the plan's.
+
+    Raises what `check` raises, and `UsageError` for another name.
+    """
+    file = plan.file if isinstance(plan, Plan) else _bytes(plan)
+    return _memfit.export(file, _source(graph, dims), device, to)
 
 
 def floor(

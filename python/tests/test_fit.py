@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import pickle
 import random
 import time
 
@@ -242,9 +243,15 @@ def test_a_plan_is_saved_and_followed_from_the_first_step_of_the_next_run(tmp_pa
     fitted = memfit.torch.fit(step, budget, check=False)
     with pytest.raises(RuntimeError, match="no plan"):
         fitted.save(tmp_path / "none")
+    with pytest.raises(RuntimeError, match="no plan"):
+        fitted.report.html(tmp_path / "none.html")
     for _ in range(2):
         fitted(*batch)
     fitted.save(tmp_path)
+    fitted.report.html(tmp_path / "step.html")
+    page = (tmp_path / "step.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and len(page) < 2_000_000
+    assert pickle.loads(pickle.dumps(fitted.report)).budget_bytes == budget
     fitted.close()
     again = memfit.torch.fit(step, budget, check=False, load=tmp_path)
     again(*batch)

@@ -699,6 +699,7 @@ fn the_help_does_not_change_unnoticed() {
         "plan",
         "check",
         "explain",
+        "report",
         "place",
         "compare",
         "sweep",

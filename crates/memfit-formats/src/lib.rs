@@ -17,6 +17,7 @@ pub mod offsets;
 pub mod onnx;
 mod pickle;
 pub mod plan_json;
+pub mod report;
 pub mod simrd;
 pub mod snapshot;
 pub mod svg;

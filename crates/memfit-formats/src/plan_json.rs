@@ -11,8 +11,8 @@ use memfit_ir::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::FormatError;
 use crate::json::{self, MAX_NAME, Object, for_each, is_default};
+use crate::{FormatError, unpack};
 
 const SCHEMA: &str = "memfit-plan/1";
 /// The most operands of all steps together.
@@ -195,6 +195,15 @@ struct ComputeJson {
 struct Ends {
     from: u32,
     to: u32,
+}
+
+/// Whether a file, plain or compressed, says of itself that it is a plan: within its first kilobytes, as [`write()`] does.
+#[must_use]
+pub fn is_plan(bytes: &[u8]) -> bool {
+    let unpacked = unpack(bytes).unwrap_or_default();
+    let start = unpacked.trim_ascii_start();
+    start.starts_with(b"{")
+        && start[..start.len().min(4096)].windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes())
 }
 
 /// Reads a plan, plain or compressed, without believing it.

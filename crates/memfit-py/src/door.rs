@@ -1,7 +1,9 @@
 //! The front door: files and options in, JSON objects and files out; `memfit._door` makes classes of them.
 
+use memfit::formats::report::{chrome_trace, html, memory_viz, perfetto};
 use memfit::formats::{csv, plan_json};
 use memfit::ir::Codec;
+use memfit::report::{Asked, Whose, of_file};
 use memfit::{
     Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, Options, PlaceGoal, check, compare,
     explain, input, objects, place, plan, sweep,
@@ -14,6 +16,9 @@ use serde_json::Value;
 use crate::failure::raise;
 use crate::solve::solve;
 
+/// The device of a report where none is known.
+const ASSUMED: &str = "A100-80";
+
 /// Adds the front door to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(py_plan, module)?)?;
@@ -22,6 +27,8 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(explain_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(is_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(py_floor, module)?)?;
+    module.add_function(wrap_pyfunction!(report, module)?)?;
+    module.add_function(wrap_pyfunction!(export, module)?)?;
     module.add_function(wrap_pyfunction!(py_place, module)?)?;
     module.add_function(wrap_pyfunction!(py_compare, module)?)?;
     module.add_function(wrap_pyfunction!(py_sweep, module)?)?;
@@ -177,6 +184,68 @@ fn explain_snapshot(py: Python<'_>, file: &[u8], device: Option<u64>, top: usize
 #[pyfunction]
 fn is_snapshot(file: &[u8]) -> bool {
     input::is_snapshot(file)
+}
+
+/// The page of a plan, a graph, a snapshot or a training; `facts` are shown with it.
+#[pyfunction]
+fn report(
+    py: Python<'_>,
+    source: Source,
+    graph: Option<Source>,
+    means: Means,
+    index: Option<u64>,
+    extent: (bool, bool),
+    facts: Vec<(String, String)>,
+) -> PyResult<String> {
+    solve(py, means.time_limit, |tools| {
+        let (what_if, front) = extent;
+        let asked = Asked {
+            file: &source.file,
+            reading: input::Options { dims: source.dims.iter().cloned().collect() },
+            graph: graph.map(|graph| graph.graph()).transpose()?,
+            device: (!means.device.is_empty()).then(|| means.device()).transpose()?,
+            assumed: input::device(ASSUMED)?,
+            budget: means.budget.as_deref().map(budget).transpose()?,
+            options: means.options()?,
+            index,
+            what_if,
+            front,
+        };
+        let mut report = asked.report(tools)?;
+        report.facts.splice(0..0, facts);
+        Ok(html(&report))
+    })
+}
+
+/// A plan for a viewer: `perfetto`, `chrome-trace` or `memory-viz`.
+#[pyfunction]
+fn export<'py>(
+    py: Python<'py>,
+    file: &[u8],
+    source: Source,
+    device: &str,
+    to: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = solve(py, None, |_| {
+        let (file, graph) = (plan_json::read(file).map(|read| (read.header.lossy, file))?, source.graph()?);
+        let (file, _) = check(file.1, &graph, None, &file.0)?;
+        let named = if device.is_empty() { &file.header.device } else { device };
+        let device = match input::device(named) {
+            Err(_) if device.is_empty() => input::device(ASSUMED)?,
+            device => device?,
+        };
+        let report = of_file(&file, Whose { graph: Some(&graph), device: &device });
+        match to {
+            "perfetto" => Ok(perfetto(&report)),
+            "chrome-trace" => Ok(chrome_trace(&report).to_string().into_bytes()),
+            "memory-viz" => Ok(memory_viz(&report)),
+            _ => {
+                let known = "there are `perfetto`, `chrome-trace` and `memory-viz`";
+                Err(Failure::usage(format!("a plan can't be exported to `{to}`"), known))
+            }
+        }
+    })?;
+    Ok(PyBytes::new(py, &bytes))
 }
 
 /// The object.

@@ -40,6 +40,7 @@ mod placing;
 mod planner;
 pub mod profile;
 mod replaying;
+pub mod report;
 pub mod snapshot;
 mod stepping;
 mod steps;

@@ -105,7 +105,7 @@ class Fitted:
     more, in a copy of this process. `"quantised-state"` among them has the state of optimizers wait in eight
     bits between their steps: see `quantise_state`.
 
-    `load` is a folder that `save` wrote in an earlier run; the verifier checks the plan before it is followed.
+    `load` is a folder that `save` wrote in an earlier run; the plan is verified before it is followed.
     `report` says what was predicted and measured.
     """
 
@@ -132,6 +132,7 @@ class Fitted:
         self.step = step
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
+        self.report._recorded = weakref.WeakMethod(self._saved)  # A report keeps no step alive.
         self._check = check
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
@@ -466,7 +467,7 @@ class Fitted:
             files = ranks.from_first(lambda: native.save() if native.plan_step(**self._planning) else None)
             if files is not None:
                 with ranks.together():
-                    # The step is this rank's own: the plan is for the same calls, and the verifier has checked it.
+                    # The step is this rank's own: the plan is for the same calls, and has been verified.
                     if ranks.rank > 0 and native.load(*files) != stepped["sequence"]:
                         raise memfit.RankError("the plan is not for the step that it was made for")
                 ranks.same(b"".join(files), "plans")

@@ -56,7 +56,7 @@ class Prediction:
     floor_bytes: int | None = None
     """No plan below this."""
     plan: memfit.Plan | None = None
-    """A plan within the budget; `None` if there is none, or none was needed to be looked for."""
+    """A plan within the budget; `None` if there is none, or none was needed to be searched for."""
     planned_peak_bytes: int | None = None
     """Peak of that plan."""
     least_budget_bytes: int | None = None

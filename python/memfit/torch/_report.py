@@ -1,9 +1,13 @@
 """What `fit` predicted and measured, to be printed."""
 
 import html
+import os
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import memfit
 from memfit import _memfit
 from memfit.torch._gradients import Sample
 
@@ -74,6 +78,26 @@ class Report:
     guided: bool = False
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
+    _recorded: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
+    """Gives the recorded step and its plan, as long as there is the fitted step."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
+
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one page to look at to `path`: memory over time, address map and timeline of the plan.
+
+        Raises `RuntimeError` as long as there is no plan, and once the fitted step is gone.
+        """
+        saved_by = self._recorded and self._recorded()
+        saved = saved_by and saved_by()
+        if saved is None:
+            raise RuntimeError(
+                "there is no plan to show\n"
+                "hint: a plan is made after a step in which something was recomputed, and goes with that step"
+            )
+        graph, plan = saved
+        memfit.report(plan, path, graph=graph, quick=True, facts=dict(self.rows()))
 
     def tell(
         self,
@@ -114,7 +138,12 @@ class Report:
             ("recomputed", self._recomputed()),
             *([("moved", self._moved())] if self.moved_bytes or self.encoded_bytes else []),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
-            ("verified", {None: "there is no plan", True: "yes, independently of the planner", False: "NO"}[self.verified]),
+            (
+                "verified",
+                {None: "there is no plan", True: "yes, independently of the planner", False: "NO"}[
+                    self.verified
+                ],
+            ),
             ("bit-identical", identical),
             *([("gradients", self._gradients())] if self.gradients else []),
         ]

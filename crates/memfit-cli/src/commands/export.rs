@@ -1,18 +1,20 @@
-//! `memfit export`: the offsets of a plan, for those who run it themselves.
+//! `memfit export`: the offsets of a plan for those who run it themselves, and traces of it for viewers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum, ValueHint};
 use memfit::formats::offsets::Offsets;
-use memfit::formats::plan_json;
-use memfit::{Failure, check};
+use memfit::formats::plan_json::{self, PlanFile};
+use memfit::formats::report;
+use memfit::report::{Report, Whose, complete, of_file};
+use memfit::{Failure, Graph, check, input};
 
 use crate::args::dim;
 use crate::error::Error;
 use crate::files;
 use crate::output::Output;
 
-/// The forms that offsets can be written in.
+/// The forms that a plan can be written in.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Form {
     /// A C99 header with a size-query function
@@ -21,6 +23,12 @@ pub(super) enum Form {
     Json,
     /// Rows `id,name,bank,lower,upper,size,offset`
     Csv,
+    /// A trace for `ui.perfetto.dev`: lanes, links, and counters of live bytes
+    Perfetto,
+    /// The same as Chrome's trace events
+    ChromeTrace,
+    /// A snapshot as PyTorch's CUDA allocator writes it, for `pytorch.org/memory_viz`
+    MemoryViz,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -40,6 +48,9 @@ pub(super) struct ExportArgs {
     /// What every name in a C header starts with
     #[arg(long, default_value = "memfit", value_name = "NAME")]
     pub(super) prefix: String,
+    /// Device whose times a trace has: a preset or a TOML file [default: the plan's]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(super) device: Option<String>,
     /// Write to this file [default: standard output]
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
@@ -57,23 +68,35 @@ pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {
         None => plan_json::read(&bytes).map_err(Failure::from).and_then(|file| {
             output
                 .note("note: the plan is not verified: name its graph after it to have it verified first\n");
-            let complete = file.plan.program.is_well_formed()
-                && file.plan.layout.places.len() == file.plan.program.buffers.len();
-            let wrong = || {
-                Failure::usage("the plan names what does not exist", "name its graph after it to see where")
-            };
-            complete.then_some(file).ok_or_else(wrong)
+            complete(&file).map(|()| file)
         }),
     };
     let file = file.map_err(|failure| files::about(&args.plan, failure))?;
-    let offsets = Offsets::of(&file, graph.as_ref());
-    let text = match args.to {
-        Form::CHeader => offsets.c_header(&args.prefix),
-        Form::Json => format!("{:#}\n", offsets.json()),
-        Form::Csv => offsets.csv(),
+    let offsets = || Offsets::of(&file, graph.as_ref());
+    let viewed = || viewed(args, &file, graph.as_ref());
+    let bytes = match args.to {
+        Form::CHeader => offsets().c_header(&args.prefix).into_bytes(),
+        Form::Json => format!("{:#}\n", offsets().json()).into_bytes(),
+        Form::Csv => offsets().csv().into_bytes(),
+        Form::Perfetto => report::perfetto(&viewed()?),
+        Form::ChromeTrace => format!("{}\n", report::chrome_trace(&viewed()?)).into_bytes(),
+        Form::MemoryViz => report::memory_viz(&viewed()?),
     };
-    match &args.output {
-        Some(path) => files::write(path, text.as_bytes()),
-        None => output.print(&text),
+    match (&args.output, std::str::from_utf8(&bytes)) {
+        (Some(path), _) => files::write(path, &bytes),
+        (None, Ok(text)) => output.print(text),
+        (None, Err(_)) => files::write(Path::new("-"), &bytes),
     }
+}
+
+/// The plan as reports and traces show it: times are those of the device it was made for, or of the one that is named.
+fn viewed(args: &ExportArgs, file: &PlanFile, graph: Option<&Graph>) -> Result<Report, Error> {
+    let device = match &args.device {
+        Some(name) => files::device(name)?,
+        None => match input::device(&file.header.device) {
+            Ok(device) => device,
+            Err(_) => files::device(super::DEVICE)?,
+        },
+    };
+    Ok(of_file(file, Whose { graph, device: &device }))
 }

@@ -11,6 +11,7 @@ mod moved;
 mod place;
 mod plan;
 mod replay;
+mod report;
 #[cfg(feature = "run")]
 mod run;
 mod snapshot;
@@ -49,6 +50,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Show what holds the memory at the peak of a graph or a CUDA memory snapshot, and what would help
     Explain(explain::ExplainArgs),
+    /// Make one page to look at: memory over time, the address map, the timeline, before and after
+    Report(report::ReportArgs),
     /// Choose offsets for a list of buffers
     Place(place::PlaceArgs),
     /// Show what every strategy makes of one budget
@@ -62,7 +65,7 @@ enum Command {
     Run(run::RunArgs),
     /// Pack checkpoints (safetensors) into fewer bytes, or into what differs from another one
     Checkpoint(checkpoint::CheckpointArgs),
-    /// Write the offsets of a plan for firmware, runtimes and scripts
+    /// Write the offsets of a plan for firmware, runtimes and scripts, or traces of it for viewers
     Export(export::ExportArgs),
     /// Show what codecs make of the tensors of a file, and how fast they are here
     Codec(codec::CodecArgs),
@@ -84,6 +87,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Plan(plan) => plan::run(plan, seed, output),
         Command::Check(check) => check::run(check, output),
         Command::Explain(explain) => explain::run(explain, seed, output),
+        Command::Report(report) => report::run(report, seed, output),
         Command::Place(place) => place::run(place, seed, output),
         Command::Compare(compare) => sweep::run_compare(compare, seed, output),
         Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),

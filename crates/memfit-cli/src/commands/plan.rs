@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::plan_json;
+use memfit::report::of_planned;
 use memfit::{Budget, Bytes, Goal, Graph, Nanos, Options, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
-use super::{goal, moved};
+use super::{goal, moved, report};
 use crate::args::{GraphArgs, MeansArgs};
 use crate::error::Error;
 use crate::files;
@@ -26,6 +27,9 @@ pub(super) struct PlanArgs {
     /// Write the plan to this file (`.json` or `.json.zst`); `-` for standard output
     #[arg(long, short, value_name = "PLAN", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
+    /// Write a page to look at to this file, as `memfit report --quick` does
+    #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
+    pub(super) report: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Error> {
@@ -36,6 +40,9 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
     if let Some(path) = &args.output {
         let file = plan_json::write(&planned.file(&graph, &goal));
         files::write(path, &files::packed(path, file))?;
+    }
+    if let Some(path) = &args.report {
+        report::write(path, &of_planned(&graph, &goal, &planned))?;
     }
     output.passes();
     if to_stdout {
@@ -54,6 +61,9 @@ pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Err
     text += &verdict(&planned, host_budget.is_some() || disk_budget.is_some());
     if let Some(path) = &args.output {
         text += &format!("plan written to {}\n", clean(&path.display().to_string()));
+    }
+    if let Some(path) = &args.report {
+        text += &report::written(path);
     }
     if !output.quiet {
         text += &format!("\n{}", rows_table(&planned, &rows));

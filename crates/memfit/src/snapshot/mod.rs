@@ -13,8 +13,8 @@ use crate::explain::{Share, shares};
 use crate::{Failure, Tools};
 pub use remedies::{Certainty, SnapshotRemedy};
 pub use roles::SnapshotRole;
-use roles::{label, own_frame, roles};
-use timeline::Timeline;
+pub(crate) use roles::{label, own_frame, roles};
+pub(crate) use timeline::Timeline;
 
 /// What the allocator holds at the moment of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,25 +130,7 @@ pub fn explain_snapshot(
     tools: &Tools<'_>,
 ) -> Result<SnapshotExplanation, Failure> {
     let snapshot = snapshot::read(file)?;
-    let mut devices: Vec<u64> = snapshot.segments.iter().map(|segment| segment.device).collect();
-    let recorded = snapshot.history.iter().enumerate().filter(|(_, events)| !events.is_empty());
-    devices.extend(recorded.filter_map(|(device, _)| u64::try_from(device).ok()));
-    devices.sort_unstable();
-    devices.dedup();
-    let timelines = devices.iter().map(|&device| (device, Timeline::of(&snapshot, device)));
-    let chosen = match device {
-        None => timelines.max_by_key(|(device, timeline)| (timeline.reserved, Reverse(*device))),
-        Some(device) => timelines.into_iter().find(|(other, _)| *other == device),
-    };
-    let Some((device, timeline)) = chosen else {
-        let known: Vec<String> = devices.iter().map(u64::to_string).collect();
-        let hint = if known.is_empty() {
-            "make the snapshot where memory is in use".to_owned()
-        } else {
-            format!("known: {}", known.join(", "))
-        };
-        return Err(Failure::usage("the snapshot has nothing of that device", hint));
-    };
+    let Chosen { device, devices, timeline } = chosen(&snapshot, device)?;
     let roles = roles(&snapshot, &timeline);
     let frame = |index: usize| label(own_frame(snapshot.frames_of(timeline.buffers[index].stack)));
     let here: Vec<usize> = timeline.at_peak().collect();
@@ -182,4 +164,42 @@ pub fn explain_snapshot(
         remedies: remedies::remedies(&timeline, &roles, &held, tools)?,
         held,
     })
+}
+
+/// A device of a snapshot, and what became of its memory.
+pub(crate) struct Chosen {
+    /// Its index.
+    pub(crate) device: u64,
+    /// Indices of all devices that hold anything.
+    devices: Vec<u64>,
+    /// Its history.
+    pub(crate) timeline: Timeline,
+}
+
+/// The device that holds most, or `device`.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for a device that holds nothing.
+pub(crate) fn chosen(snapshot: &Snapshot, device: Option<u64>) -> Result<Chosen, Failure> {
+    let mut devices: Vec<u64> = snapshot.segments.iter().map(|segment| segment.device).collect();
+    let recorded = snapshot.history.iter().enumerate().filter(|(_, events)| !events.is_empty());
+    devices.extend(recorded.filter_map(|(device, _)| u64::try_from(device).ok()));
+    devices.sort_unstable();
+    devices.dedup();
+    let timelines = devices.iter().map(|&device| (device, Timeline::of(snapshot, device)));
+    let chosen = match device {
+        None => timelines.max_by_key(|(device, timeline)| (timeline.reserved, Reverse(*device))),
+        Some(device) => timelines.into_iter().find(|(other, _)| *other == device),
+    };
+    let Some((device, timeline)) = chosen else {
+        let known: Vec<String> = devices.iter().map(u64::to_string).collect();
+        let hint = if known.is_empty() {
+            "make the snapshot where memory is in use".to_owned()
+        } else {
+            format!("known: {}", known.join(", "))
+        };
+        return Err(Failure::usage("the snapshot has nothing of that device", hint));
+    };
+    Ok(Chosen { device, devices, timeline })
 }

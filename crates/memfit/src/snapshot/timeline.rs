@@ -17,6 +17,8 @@ pub(crate) struct Buffer {
     pub(crate) until: usize,
     /// Bytes, rounded up as the allocator does.
     pub(crate) size: Bytes,
+    /// Where; 0 for what could not be had.
+    pub(crate) address: u64,
     /// Who asked for it.
     pub(crate) stack: StackId,
     /// Nothing else was asked for or given back while it lived.
@@ -60,8 +62,8 @@ impl Timeline {
         for (at, event) in events.iter().enumerate() {
             let time = at + 1;
             let size = event.size.max(Bytes(1)).round_up(UNIT);
-            let buffer =
-                |from| Buffer { from, until, size, stack: event.stack, fleeting: false, failed: false };
+            let (address, stack) = (event.address, event.stack);
+            let buffer = |from| Buffer { from, until, size, address, stack, fleeting: false, failed: false };
             match event.action {
                 Action::Alloc => {
                     if let Some(lost) = open.insert(event.address, buffers.len()) {
@@ -87,7 +89,7 @@ impl Timeline {
                 Action::OutOfMemory => {
                     failed = Some((event.size, event.device_free));
                     most_needed = most_needed.max(held + i128::from(size.0));
-                    buffers.push(Buffer { until: time + 1, failed: true, ..buffer(time) });
+                    buffers.push(Buffer { until: time + 1, address: 0, failed: true, ..buffer(time) });
                 }
             }
             most_held = most_held.max(held);
@@ -96,9 +98,9 @@ impl Timeline {
         for block in segments().flat_map(|segment| &segment.blocks) {
             if block.state != BlockState::Free && !open.contains_key(&block.address) {
                 let size = block.requested.max(Bytes(1)).round_up(UNIT);
-                let buffer =
-                    Buffer { from: 0, until, size, stack: block.stack, fleeting: false, failed: false };
-                before.push((block.address, buffer));
+                let (address, stack) = (block.address, block.stack);
+                let buffer = Buffer { from: 0, until, size, address, stack, fleeting: false, failed: false };
+                before.push((address, buffer));
             }
         }
         before.sort_by_key(|(address, _)| *address);

@@ -119,6 +119,9 @@ pub(in crate::commands) struct RunArgs {
     /// Compare all gradients of each step as well, not only what becomes of them
     #[arg(long)]
     gradients: bool,
+    /// Record the last step, and write a page to look at to this file
+    #[arg(long, value_name = "FILE.html", conflicts_with = "max_batch", value_hint = clap::ValueHint::FilePath)]
+    report: Option<PathBuf>,
 }
 
 /// What a training takes when nothing limits it, from a recorded step.
@@ -215,18 +218,22 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
             modes = vec![When::None, When::Online, When::Planned];
         }
     }
+    let mut ran = None;
     for mode in modes {
         // Who waits for a step that takes many times as long?
         let patience = patience(&rows[0].measured, 5 * training.steps);
-        let options = Options { patience, ..options(mode, budget, common) };
+        let record = args.report.is_some() && mode == args.mode;
+        let options = Options { patience, record, ..options(mode, budget, common) };
         let name = name(mode);
-        let (measured, report, _) = match measure::within(&training, device, options, &progress(name)) {
+        let within = measure::within(&training, device, options, &progress(name));
+        let (measured, report, recorded) = match within {
             Ok(measured) => measured,
             Err(Fault::NoRoom(_)) => return Err(infeasible(&rows[0].measured)?),
             // One way that is too slow leaves the others to be shown.
             Err(Fault::TooSlow(_)) if args.compare && mode != args.mode => continue,
             Err(other) => return Err(fault(other)),
         };
+        ran = recorded.or(ran);
         let expected = match mode {
             When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
             When::Online => expected(&profile.trace, budget),
@@ -235,16 +242,25 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
                 time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
             }),
         };
-        let gradients = if measured.lossy.is_empty() {
-            Vec::new()
-        } else {
-            output.progress("comparing gradients with exact ones");
-            let saved = zoo::saved(device)?;
-            zoo::gradients(&training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)?
+        let gradients = match measured.lossy.is_empty() {
+            true => Vec::new(),
+            false => gradients(&training, device, options, output)?,
         };
         rows.push(Row { name, measured, report: Some(report), expected, peak: None, gradients });
     }
-    show::results(args, &training, &profile, budget, &rows, output)
+    show::results(args, &training, &profile, (budget, ran.as_ref()), &rows, output)
+}
+
+/// How far the gradients of the last training's plan are from exact ones.
+fn gradients(
+    training: &Training,
+    device: Where,
+    options: Options,
+    output: &Output,
+) -> Result<Vec<Apart>, Error> {
+    output.progress("comparing gradients with exact ones");
+    let saved = zoo::saved(device)?;
+    zoo::gradients(training, device, options, (saved.as_ref(), SAMPLED)).map_err(fault)
 }
 
 /// What all trainings of a call have in common.

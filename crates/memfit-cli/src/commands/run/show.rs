@@ -1,12 +1,16 @@
 //! What `memfit run` prints.
 
+use memfit::engine::Recorded;
 use memfit::ir::Tier;
+use memfit::report::{Report, of_program, of_training};
 use memfit::{Bytes, Nanos, objects};
 use memfit_burn::zoo::{Apart, Training};
 use serde_json::{Value, json};
 
 use super::{Profile, Row, RunArgs, name};
+use crate::commands::{DEVICE, report as page};
 use crate::error::Error;
+use crate::files;
 use crate::output::{Output, grouped, table};
 
 /// The budget is too small: the error to end with, after the object for machines.
@@ -51,12 +55,12 @@ fn ratio(time: Nanos, base: Nanos) -> f64 {
     time.0 as f64 / base.0.max(1) as f64 - 1.0
 }
 
-/// All that was measured.
+/// All that was measured in `budget`, and the step that was recorded for a page.
 pub(super) fn results(
     args: &RunArgs,
     training: &Training,
     profile: &Profile,
-    budget: Bytes,
+    (budget, ran): (Bytes, Option<&Recorded>),
     rows: &[Row],
     output: &Output,
 ) -> Result<(), Error> {
@@ -64,32 +68,70 @@ pub(super) fn results(
     let Some(main) = rest.iter().find(|row| row.name == name(args.mode)) else { return Ok(()) };
     // Who asked for it is not told that it's a bug.
     let identical = rest.iter().all(|row| is_same(row, base) || !row.measured.lossy.is_empty());
+    let told = || {
+        let status = if identical { "fits" } else { "bug" };
+        whole(args, training, profile, (budget, status), (main, rows))
+    };
+    if let Some(path) = &args.report {
+        page::write(path, &viewed(&told(), ran)?)?;
+    }
     if output.json {
-        let rows: Vec<Value> = rest.iter().map(|row| object(row, base, args.scratch)).collect();
-        let mut object = object(main, base, args.scratch);
-        if let Value::Object(fields) = &mut object {
-            fields.insert("schema".to_owned(), objects::SCHEMA.into());
-            fields.insert("command".to_owned(), "run".into());
-            fields.insert("status".to_owned(), if identical { "fits" } else { "bug" }.into());
-            fields.insert("model".to_owned(), training.model.name().into());
-            fields.insert("batch".to_owned(), training.batch.into());
-            fields.insert("steps".to_owned(), training.steps.into());
-            fields.insert("seed".to_owned(), training.seed.into());
-            fields.insert("budget_bytes".to_owned(), budget.0.into());
-            fields.insert("floor_bytes".to_owned(), profile.floor.0.into());
-            fields.insert("lower_bound_bytes".to_owned(), profile.bound.0.into());
-            fields.insert("unconstrained_peak_bytes".to_owned(), profile.peak.0.into());
-            fields.insert("base_measured_peak_bytes".to_owned(), base.measured.peak.0.into());
-            fields.insert("losses".to_owned(), json!(main.measured.losses()));
-            if rows.len() > 1 {
-                fields.insert("rows".to_owned(), rows.into());
-            }
-        }
-        output.object(&object)?;
+        output.object(&told())?;
     } else {
-        output.print(&text(training, profile, budget, rows, main, args.scratch))?;
+        let mut text = text(training, profile, budget, rows, main, args.scratch);
+        text += &args.report.as_ref().map_or(String::new(), |path| page::written(path));
+        output.print(&text)?;
     }
     if identical { Ok(()) } else { Err(Error::Differs) }
+}
+
+/// The object for machines.
+fn whole(
+    args: &RunArgs,
+    training: &Training,
+    profile: &Profile,
+    (budget, status): (Bytes, &str),
+    (main, rows): (&Row, &[Row]),
+) -> Value {
+    let [base, rest @ ..] = rows else { return Value::Null };
+    let rows: Vec<Value> = rest.iter().map(|row| object(row, base, args.scratch)).collect();
+    let mut object = object(main, base, args.scratch);
+    if let Value::Object(fields) = &mut object {
+        fields.insert("schema".to_owned(), objects::SCHEMA.into());
+        fields.insert("command".to_owned(), "run".into());
+        fields.insert("status".to_owned(), status.into());
+        fields.insert("model".to_owned(), training.model.name().into());
+        fields.insert("batch".to_owned(), training.batch.into());
+        fields.insert("steps".to_owned(), training.steps.into());
+        fields.insert("seed".to_owned(), training.seed.into());
+        fields.insert("budget_bytes".to_owned(), budget.0.into());
+        fields.insert("floor_bytes".to_owned(), profile.floor.0.into());
+        fields.insert("lower_bound_bytes".to_owned(), profile.bound.0.into());
+        fields.insert("unconstrained_peak_bytes".to_owned(), profile.peak.0.into());
+        fields.insert("base_measured_peak_bytes".to_owned(), base.measured.peak.0.into());
+        fields.insert("losses".to_owned(), json!(main.measured.losses()));
+        if rows.len() > 1 {
+            fields.insert("rows".to_owned(), rows.into());
+        }
+    }
+    object
+}
+
+/// The page of a training: its figures, and the memory of the step that was recorded. Ops take what they took; copies are drawn
+/// as long as they take on the device that is assumed, since a record has no times of copies.
+fn viewed(told: &Value, ran: Option<&Recorded>) -> Result<Report, Error> {
+    let device = files::device(DEVICE)?;
+    let step = ran.filter(|ran| ran.program.is_well_formed()).map(|ran| {
+        let Recorded { graph, program, layout, .. } = ran;
+        of_program(Some(graph), program, layout.as_ref(), &device, Bytes(1)).0
+    });
+    let mut report = of_training(told, step);
+    if report.lanes.len() > 1 {
+        report
+            .notes
+            .push(format!("Copies are drawn as long as they take on {}; ops, as they took.", device.name));
+    }
+    Ok(report)
 }
 
 /// Whether losses, parameters and gradients are those of the training without memfit.
