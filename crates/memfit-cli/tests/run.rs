@@ -52,6 +52,24 @@ fn a_budget_is_kept_and_changes_nothing() {
 }
 
 #[test]
+fn a_page_shows_the_step_that_ran_and_the_object_alone_its_figures() {
+    let folder = std::env::temp_dir().join(format!("memfit-run-page-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (page, alone) = (file("page.html"), file("alone.html"));
+    let words = "run gpt --batch 2 --steps 2 --budget floor+60% --json --report";
+    let run = object_of(command(words).arg(&page));
+    assert_eq!((&run["identical"], &run["command"]), (&true.into(), &"run".into()));
+    std::fs::write(file("run.json"), run.to_string()).unwrap();
+    let shown = object_of(command("report --json").arg(file("run.json")).args(["-o", &alone]));
+    assert_eq!((&shown["kind"], &shown["buffers"]), (&"training".into(), &0.into()));
+    // The step has thousands of buffers; figures alone have none.
+    let size = |path: &str| std::fs::metadata(path).unwrap().len();
+    assert!(size(&page) > size(&alone) + 10_000, "{} {}", size(&page), size(&alone));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn scratch_may_count_within_the_budget() {
     let words = "run unet --batch 4 --steps 3 --budget floor+50% --json";
     let counted = format!("{words} --scratch");
