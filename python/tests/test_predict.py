@@ -126,6 +126,19 @@ def test_gpus_have_small_masks_whole_blocks_and_foreach_kernels():
     assert peaks[1] - peaks[0] > 2_000_000  # All parameters' temporaries at once.
 
 
+def test_gpus_do_not_hold_the_scores_of_attention_with_dropout():
+    net, x = nn.MultiheadAttention(64, 4, dropout=0.1, batch_first=True), torch.randn(2, 512, 64)
+    scores = 2 * 4 * 512 * 512 * 4
+
+    def loss(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return net(x, x, x, need_weights=False)[0].pow(2).mean()
+
+    cpu, gpu = (predict(net, x, loss, "sgd", name, largest=False) for name in ("CPU", "T4"))
+    assert cpu.peak_bytes > 2 * scores
+    assert gpu.peak_bytes < scores / 2
+    assert gpu.plan.live_peak_bytes <= gpu.peak_bytes
+
+
 def test_the_largest_batch_is_the_largest_that_fits():
     net, x = Net(), torch.randn(16, 64)
     budget = 4_000_000

@@ -125,7 +125,7 @@ def simulate(
         _as_on_a_gpu(optimizer)
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
     try:
-        with twins.mode, counting, contextlib.nullcontext() if on_cpu else _small_masks():
+        with twins.mode, counting, contextlib.nullcontext() if on_cpu else small_masks():
             for _ in range(steps):
                 _step(model, optimizer, loss, args, kwargs)
     except Exception as error:
@@ -165,13 +165,28 @@ def _as_on_a_gpu(optimizer: torch.optim.Optimizer) -> None:
 
 
 @contextlib.contextmanager
-def _small_masks() -> Iterator[None]:
+def small_masks() -> Iterator[None]:
+    """While it lasts, dropout holds what it does on a GPU: a byte for each element, and nothing in attention.
+
+    There a fused kernel draws the mask again; a CPU has none with dropout, and would hold all scores.
+    """
+    attention = F.scaled_dot_product_attention
+
     def dropout(
         input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> torch.Tensor:
         return torch.native_dropout(input, p, True)[0] if training and p else input
 
-    with mock.patch.object(F, "dropout", dropout):
+    def fused(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, *more: Any, **options: Any,
+    ) -> torch.Tensor:  # fmt: skip
+        return attention(query, key, value, attn_mask, 0.0, *more, **options)
+
+    with (
+        mock.patch.object(F, "dropout", dropout),
+        mock.patch.object(F, "scaled_dot_product_attention", fused),
+    ):
         yield
 
 
