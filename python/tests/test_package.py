@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -79,6 +80,30 @@ def test_it_works_in_an_environment_without_torch(wheel, tmp_path):
     assert pathlib.Path(file).is_relative_to(tmp_path)
     assert (version, peak, torch) == (wheel.name.split("-")[1], 1024, False)
     assert refused.startswith("`memfit.torch` needs PyTorch 2.14 or newer, and there is none\nhint: ")
+
+
+def test_a_wheel_with_a_command_installs_and_runs_it(wheel, tmp_path):
+    spec = importlib.util.spec_from_file_location("packer", ROOT / "xtask" / "wheel.py")
+    packer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(packer)
+    command = tmp_path / "memfit"
+    command.write_text("#!/bin/sh\necho it runs\n")
+    folder = tmp_path / "made"
+    folder.mkdir()
+    made = packer.add(wheel, command, folder)
+    assert packer.faults(made) == []
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    done = run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", made)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert run(tmp_path / "venv" / "bin" / "memfit").stdout == "it runs\n"
+    assert run(python, "-I", "-c", CODE, cwd=tmp_path).returncode == 0
+    # A file that needs a newer C library than the tag promises.
+    new = tmp_path / "new"
+    new.write_bytes(b"\x7fELF GLIBC_2.99")
+    (folder / "worse").mkdir()
+    (fault,) = packer.faults(packer.add(wheel, new, folder / "worse"))
+    assert "needs GLIBC 2.99" in fault
 
 
 def test_the_source_and_the_stubs_agree():

@@ -55,6 +55,8 @@ enum Command {
     },
     /// Build the native half of the Python package into `python/memfit/`, so that `PYTHONPATH=python` finds it
     Python,
+    /// Make a wheel with the `memfit` command in it, in `target/wheel/`
+    Wheel,
     /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
     Corpus,
     /// Send spoilt files to every reader: none may panic, take long or take much memory
@@ -116,6 +118,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Tidy => tidy::check(),
         Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
         Command::Python => python::module(),
+        Command::Wheel => python::wheel(),
         Command::Corpus => {
             python::module()?;
             let python = python::environment()?;

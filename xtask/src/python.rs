@@ -49,9 +49,26 @@ pub(crate) fn module() -> Result<()> {
     Ok(std::fs::rename(&beside, Path::new("python/memfit").join(name))?)
 }
 
+/// Makes a wheel for this machine's kind, with the `memfit` command in it, and checks its tag and its size.
+pub(crate) fn wheel() -> Result<()> {
+    let python = environment()?;
+    let (folder, plain) = ("target/wheel", "target/wheel/plain");
+    if Path::new(folder).exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
+    let pip = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", plain, "."];
+    run::command(&python, pip, &[])?;
+    // Without Burn's trainings, which are two thirds of its size.
+    let cargo = ["build", "--release", "--package", "memfit-cli", "--no-default-features"];
+    run::command("cargo", cargo, &[("CARGO_PROFILE_RELEASE_STRIP", "symbols")])?;
+    let made = std::fs::read_dir(plain)?.next().context("pip has made a wheel")??.path();
+    let made = made.to_str().context("its name is text")?;
+    run::command(&python, ["xtask/wheel.py", made, "target/release/memfit", folder], &[])
+}
+
 /// Lints everything that is written in Python.
 pub(crate) fn lint() -> Result<()> {
-    let args = ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples"];
+    let args = ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples", "xtask"];
     run::command(&environment()?, args, &[])
 }
 
