@@ -1,6 +1,10 @@
 """What `predict` says of a training, beside what the training takes."""
 
 import gc
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -73,6 +77,28 @@ def test_nothing_of_the_users_changes():
     assert all(p.grad is None for p in net.parameters())
     assert not optimizer.state
     assert told.rows == 16
+
+
+AFTERWARDS = """
+import torch, memfit.torch
+torch.set_num_threads(1)
+net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+loss = lambda net, x: net(x).pow(2).mean()
+memfit.torch.predict(net, x, loss, "sgd", "CPU", largest=False)
+step = memfit.torch.fit(lambda: loss(net, x).backward(), budget="1GiB")
+step()
+print(step.report.identical, step.report.notes)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT TESTED: copies of a process need Linux")
+def test_a_step_is_still_checked_afterwards():
+    folder = str(pathlib.Path(memfit.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": folder}
+    told = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert told.stdout.strip() == "True []", told.stderr
 
 
 def test_the_optimizer_may_be_one_or_what_makes_one_or_a_name():

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit.torch import _glue, _measure, _recurrent
 from memfit.torch._graph import ExportError
-from memfit.torch._trace import Fakes
+from memfit.torch._trace import Fakes, begin_autograd
 
 BLOCK = 512
 """CUDA's allocator gives out whole blocks of so many bytes."""
@@ -54,6 +54,7 @@ class Twins:
     """
 
     def __init__(self, model: torch.nn.Module, batch: Any, optimizer: Optimizer) -> None:
+        begin_autograd()
         fakes = detect_fake_mode([*model.parameters(), *model.buffers(), *pytree.tree_leaves(batch)])
         self.mode = fakes or FakeTensorMode(allow_non_fake_inputs=True)
         self._real, self._optimizer = model, optimizer
