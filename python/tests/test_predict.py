@@ -66,6 +66,28 @@ def test_a_step_that_looks_at_what_tensors_hold_is_refused():
         predict(*case("experts"), "CPU")
 
 
+@pytest.mark.parametrize(
+    ("loss", "word"),
+    [
+        (lambda net, x: net(x), "not a scalar"),
+        (lambda net, x: x.sum(), "no parameter"),
+        (lambda net, x: 1.0, "float"),
+        (lambda net, x: net(x[:, :3]).sum(), "RuntimeError"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused(loss, word):
+    with pytest.raises(ExportError, match=word):
+        predict(Net(), torch.randn(16, 64), loss, "sgd", "CPU", largest=False)
+
+
+def test_where_gradients_are_off_they_are_on_for_the_prediction():
+    with torch.no_grad():
+        off = predict(Net(), torch.randn(16, 64), squares, "sgd", "CPU", largest=False)
+    assert (
+        off.peak_bytes == predict(Net(), torch.randn(16, 64), squares, "sgd", "CPU", largest=False).peak_bytes
+    )
+
+
 def test_nothing_of_the_users_changes():
     torch.manual_seed(0)
     net, x = Net(), torch.randn(16, 64)
@@ -190,6 +212,15 @@ def test_a_batch_that_is_too_large_is_made_smaller():
     assert 1 <= told.largest_rows < 4096
     at = predict(net, x[: told.largest_rows], squares, "sgd", "CPU", largest=False)
     assert at.peak_bytes <= 1_000_000
+
+
+def test_a_model_for_one_batch_size_is_predicted_for_that():
+    def fixed(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return squares(net, x.view(16, 64))
+
+    told = predict(Net(), torch.randn(16, 64), fixed, "sgd", "CPU")
+    assert told.fits and told.largest_rows is None and told.largest_planned_rows is None
+    assert "no other batch size" in repr(told)
 
 
 def test_where_nothing_fits_it_says_what_would():
