@@ -329,6 +329,22 @@ def test_the_trainer_tells_metrics_to_callbacks_that_came_before(tmp_path, no_tr
     assert len(seen) >= 2 and all(set(row) >= METRICS for row in seen)
 
 
+def test_a_callback_serves_one_training_after_another(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from memfit.torch.integrations.transformers import MemfitCallback
+
+    callback = MemfitCallback("8GiB")
+    for steps in (2, 3):
+        model, rows = started()
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=steps, report_to=[], use_cpu=True, disable_tqdm=True,
+            save_strategy="no",
+        )  # fmt: skip
+        transformers.Trainer(model=model, args=arguments, train_dataset=rows, callbacks=[callback]).train()
+        assert not memfit.torch.is_enabled()
+    assert callback.loop.steps == 5
+
+
 def test_the_trainer_goes_on_from_a_checkpoint(tmp_path, no_trainer):
     def train(budget: int | None) -> Any:
         hugging_face.last = None

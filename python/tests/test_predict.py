@@ -1,6 +1,10 @@
 """What `predict` says of a training, beside what the training takes."""
 
 import gc
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -62,6 +66,28 @@ def test_a_step_that_looks_at_what_tensors_hold_is_refused():
         predict(*case("experts"), "CPU")
 
 
+@pytest.mark.parametrize(
+    ("loss", "word"),
+    [
+        (lambda net, x: net(x), "not a scalar"),
+        (lambda net, x: x.sum(), "no parameter"),
+        (lambda net, x: 1.0, "float"),
+        (lambda net, x: net(x[:, :3]).sum(), "RuntimeError"),
+    ],
+)
+def test_a_loss_that_is_none_is_refused(loss, word):
+    with pytest.raises(ExportError, match=word):
+        predict(Net(), torch.randn(16, 64), loss, "sgd", "CPU", largest=False)
+
+
+def test_where_gradients_are_off_they_are_on_for_the_prediction():
+    with torch.no_grad():
+        off = predict(Net(), torch.randn(16, 64), squares, "sgd", "CPU", largest=False)
+    assert (
+        off.peak_bytes == predict(Net(), torch.randn(16, 64), squares, "sgd", "CPU", largest=False).peak_bytes
+    )
+
+
 def test_nothing_of_the_users_changes():
     torch.manual_seed(0)
     net, x = Net(), torch.randn(16, 64)
@@ -73,6 +99,28 @@ def test_nothing_of_the_users_changes():
     assert all(p.grad is None for p in net.parameters())
     assert not optimizer.state
     assert told.rows == 16
+
+
+AFTERWARDS = """
+import torch, memfit.torch
+torch.set_num_threads(1)
+net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+loss = lambda net, x: net(x).pow(2).mean()
+memfit.torch.predict(net, x, loss, "sgd", "CPU", largest=False)
+step = memfit.torch.fit(lambda: loss(net, x).backward(), budget="1GiB")
+step()
+print(step.report.identical, step.report.notes)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="NOT TESTED: copies of a process need Linux")
+def test_a_step_is_still_checked_afterwards():
+    folder = str(pathlib.Path(memfit.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": folder}
+    told = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert told.stdout.strip() == "True []", told.stderr
 
 
 def test_the_optimizer_may_be_one_or_what_makes_one_or_a_name():
@@ -164,6 +212,15 @@ def test_a_batch_that_is_too_large_is_made_smaller():
     assert 1 <= told.largest_rows < 4096
     at = predict(net, x[: told.largest_rows], squares, "sgd", "CPU", largest=False)
     assert at.peak_bytes <= 1_000_000
+
+
+def test_a_model_for_one_batch_size_is_predicted_for_that():
+    def fixed(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return squares(net, x.view(16, 64))
+
+    told = predict(Net(), torch.randn(16, 64), fixed, "sgd", "CPU")
+    assert told.fits and told.largest_rows is None and told.largest_planned_rows is None
+    assert "no other batch size" in repr(told)
 
 
 def test_where_nothing_fits_it_says_what_would():

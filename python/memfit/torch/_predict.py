@@ -325,7 +325,11 @@ def _largest_planned(
     rows = given.rows
     if told.largest_rows is None:
         return
-    double = given.capture(2 * rows)
+    try:
+        double = given.capture(2 * rows)
+    except ExportError as error:
+        told.notes.append(f"no other batch size is planned: {str(error).splitlines()[0]}")
+        return
     found: dict[int, float | None] = {}
 
     def planned(graph: Graph | None, wanted: int) -> float | None:

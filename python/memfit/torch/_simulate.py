@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit.torch import _glue, _measure, _recurrent
 from memfit.torch._graph import ExportError
-from memfit.torch._trace import Fakes
+from memfit.torch._trace import Fakes, begin_autograd, check_loss
 
 BLOCK = 512
 """CUDA's allocator gives out whole blocks of so many bytes."""
@@ -54,6 +54,7 @@ class Twins:
     """
 
     def __init__(self, model: torch.nn.Module, batch: Any, optimizer: Optimizer) -> None:
+        begin_autograd()
         fakes = detect_fake_mode([*model.parameters(), *model.buffers(), *pytree.tree_leaves(batch)])
         self.mode = fakes or FakeTensorMode(allow_non_fake_inputs=True)
         self._real, self._optimizer = model, optimizer
@@ -125,9 +126,11 @@ def simulate(
         _as_on_a_gpu(optimizer)
     args, kwargs = ((), batch) if isinstance(batch, dict) else (batch, {})
     try:
-        with twins.mode, counting, contextlib.nullcontext() if on_cpu else small_masks():
+        with torch.enable_grad(), twins.mode, counting, contextlib.nullcontext() if on_cpu else small_masks():
             for _ in range(steps):
                 _step(model, optimizer, loss, args, kwargs)
+    except ExportError:
+        raise
     except Exception as error:
         first = str(error).strip().split("\n")[0]
         raise ExportError(
@@ -148,7 +151,9 @@ def _step(
     else:
         model.zero_grad()
     outputs = loss(model, *args, **kwargs)
-    pytree.tree_leaves(outputs)[0].backward()
+    value = next(iter(pytree.tree_leaves(outputs)), None)
+    check_loss(value)
+    value.backward()
     if optimizer is not None:
         optimizer.step()
 

@@ -101,6 +101,7 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
     The model may be real, on the `meta` device, or made of fake tensors; `sample_inputs` (a tuple, a
     dictionary or one tensor) likewise. Raises `ExportError` if the model can't be traced.
     """
+    begin_autograd()
     tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(sample_inputs)]
     mode = detect_fake_mode(tensors) or FakeTensorMode(allow_non_fake_inputs=True)
     if any(isinstance(tensor, torch.Tensor) and tensor.device.type == "meta" for tensor in tensors):
@@ -135,6 +136,14 @@ def trace(model: torch.nn.Module, sample_inputs: Any, loss_fn: Loss | None) -> T
             ) from error
     graph = joint.graph_module
     return Traced(list(graph.graph.nodes), graph, step.names, [f"input{name}" for name in names])
+
+
+def begin_autograd() -> None:
+    """To be called before there are fake tensors, so that copies of the process, which `fit` makes, can run
+    backward passes: fake tensors bring a CUDA device along, for which the first one starts a thread.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        torch.ones(1, requires_grad=True, device="cpu").sum().backward()
 
 
 class Fakes(FakeCopyMode):
