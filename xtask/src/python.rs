@@ -68,7 +68,8 @@ pub(crate) fn wheel() -> Result<()> {
 
 /// Lints everything that is written in Python.
 pub(crate) fn lint() -> Result<()> {
-    let args = ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples", "xtask"];
+    let args =
+        ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples", "xtask"];
     run::command(&environment()?, args, &[])
 }
 
