@@ -82,7 +82,7 @@ enum Command {
 enum Job {
     /// What is read, not run: tidy, formatting, Clippy, licences, `ruff`
     Lint,
-    /// Documentation of the crates, without a warning, and its examples
+    /// Documentation of the crates and the site, without a warning, and its examples
     Docs,
     /// Rust tests, and a short hammer
     Rust,
@@ -149,7 +149,8 @@ fn lints() -> Result<()> {
 fn docs() -> Result<()> {
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
-    examples()
+    examples()?;
+    python::site()
 }
 
 /// The examples of the documentation.

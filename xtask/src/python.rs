@@ -73,6 +73,11 @@ pub(crate) fn lint() -> Result<()> {
     run::command(&environment()?, args, &[])
 }
 
+/// Builds the documentation as a site into `target/site`; a dead link is an error.
+pub(crate) fn site() -> Result<()> {
+    run::command(&environment()?, ["-m", "mkdocs", "build", "--strict", "--quiet"], &[])
+}
+
 /// Runs the Python tests.
 pub(crate) fn test() -> Result<()> {
     module()?;
