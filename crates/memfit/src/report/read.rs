@@ -43,7 +43,7 @@ impl Asked<'_> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] for a file that can't be read; as [`check`] for a plan with its graph, [`Failure::Usage`] for one without
+    /// [`Failure::Input`] for a file that can't be read; as [`check()`] for a plan with its graph, [`Failure::Usage`] for one without
     /// that names what does not exist; as [`plan`] for a graph.
     pub fn report(&self, tools: &Tools<'_>) -> Result<Report, Failure> {
         if input::is_snapshot(self.file) {
