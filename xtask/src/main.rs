@@ -80,7 +80,7 @@ enum Command {
 /// A part of `ci` that needs no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Job {
-    /// What is read, not run: tidy, formatting, Clippy, licences, `ruff`
+    /// What is read, not run: tidy, formatting, Clippy, licences, `ruff`, `mypy`
     Lint,
     /// Documentation of the crates and the site, without a warning, and its examples
     Docs,

@@ -66,11 +66,13 @@ pub(crate) fn wheel() -> Result<()> {
     run::command(&python, ["xtask/wheel.py", made, "target/release/memfit", folder], &[])
 }
 
-/// Lints everything that is written in Python.
+/// Lints everything that is written in Python, and checks the types of the package.
 pub(crate) fn lint() -> Result<()> {
-    let args =
+    let python = environment()?;
+    let ruff =
         ["-m", "ruff", "check", "--no-cache", "--config", "python/ruff.toml", "python", "examples", "xtask"];
-    run::command(&environment()?, args, &[])
+    run::command(&python, ruff, &[])?;
+    run::command(&python, ["-m", "mypy", "--config-file", "python/mypy.ini", "python/memfit"], &[])
 }
 
 /// Builds the documentation as a site into `target/site`; a dead link is an error.

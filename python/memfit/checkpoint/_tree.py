@@ -176,8 +176,8 @@ class _Giver:
         if type(at) is not int or not 0 <= at < len(self.rows):
             raise InputError("the state names a tensor that is not there")
         if at not in self.known:
-            name, dtype, shape, size = self.rows[at]
-            dtype = node.get("dtype") or _NAMES.get(dtype)
+            name, stored, shape, size = self.rows[at]
+            dtype = node.get("dtype") or _NAMES.get(stored)
             shape = node.get("shape", shape)
             torch_dtype = getattr(torch, str(dtype), None)
             if not isinstance(torch_dtype, torch.dtype):

@@ -109,7 +109,7 @@ def _saved(nodes: list[Any]) -> Iterator[torch.Tensor]:
     seen = {id(node): node for node in nodes}
     while nodes:
         node = nodes.pop()
-        for name in _names(type(node)):
+        for name in _names(type(node)):  # type: ignore[arg-type]  # A class has a hash.
             with contextlib.suppress(RuntimeError):  # Freed by a backward.
                 value = getattr(node, name)
                 for saved in value if isinstance(value, (list, tuple)) else (value,):

@@ -19,6 +19,8 @@ _EACH_THREAD = 1 << 12
 
 def scratch(name: str, args: Any, read: int, made: int) -> int:
     """Bytes at most, for the arguments of the op `name`, which reads and makes so many bytes."""
+    query: torch.Tensor
+    key: torch.Tensor
     query, key = args[1:3] if name == BACKWARD else args[:2]
     queries, keys, width = query.shape[-2], key.shape[-2], query.shape[-1]
     rows = min(queries, next(rows for least, rows in _ROWS if queries >= least))

@@ -23,6 +23,9 @@ def scratch(func: Any, args: Any, kwargs: Any, made: int) -> int:
     """Bytes at most, for the arguments of `aten::convolution` or its backward. Results take `made` bytes."""
     backward = func._schema.name.endswith("_backward")
     args = [*args, *(kwargs[argument.name] for argument in func._schema.arguments[len(args) :])]
+    image: torch.Tensor
+    weight: torch.Tensor
+    groups: int
     image, weight = args[1:3] if backward else args[:2]
     _, _, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
     threads = torch.get_num_threads()
@@ -37,7 +40,7 @@ def scratch(func: Any, args: Any, kwargs: Any, made: int) -> int:
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
     # Of an image before and after, for each channel.
     before = math.prod(image.shape[2:])
-    after = (args[0].numel() if backward else made // weight.itemsize) // max(1, batch * channels)
+    after: int = (args[0].numel() if backward else made // weight.itemsize) // max(1, batch * channels)
     taps = math.prod(weight.shape[2:])
     images = batch * (padded(inputs) * before + padded(channels) * after) * wide
     # Those of less than 32 bits are there in 32 as well.

@@ -18,9 +18,11 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Result = TypeVar("Result")
 
 QUIET = 20.0
 """Seconds without processor time after which a copy is taken to wait for what it has not got."""
@@ -67,7 +69,7 @@ def _shared_memory() -> str | None:
     return None
 
 
-def in_copy(work: Callable[[], Any]) -> Any:
+def in_copy(work: Callable[[], Result]) -> Result:
     """What `work` returns in a copy of this process; it must be made of plain objects."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -93,7 +95,8 @@ def in_copy(work: Callable[[], Any]) -> Any:
     done, outcome = pickle.loads(told)
     if not done:
         raise Failed(outcome)
-    return outcome
+    result: Result = outcome
+    return result
 
 
 def _be_the_copy(work: Callable[[], Any], write: int) -> None:

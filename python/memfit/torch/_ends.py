@@ -5,6 +5,7 @@ pair. Where it can't, a copy follows the last reader of the old version.
 """
 
 import operator
+from typing import cast
 
 from torch._functorch._aot_autograd import descriptors as desc
 from torch._ops import OpOverload
@@ -96,13 +97,13 @@ def overwritten(node: Node) -> tuple[Node, Node] | None:
     """The op that makes `node`, and the operand it overwrites in eager PyTorch; `None` if there is none."""
     maker, output = node, 0
     if node.target is operator.getitem:
-        maker, output = node.args
+        maker, output = cast("tuple[Node, int]", node.args)
     if not isinstance(maker.target, OpOverload):
         return None
     kind = _ops.kind(maker.target)
     if kind in _ops.BATCH_NORMS:
         operand = {made: operand for operand, made in _ops.BATCH_NORMS[kind].items()}.get(output)
-        return None if operand is None else (maker, maker.args[operand])
+        return None if operand is None else (maker, cast(Node, maker.args[operand]))
     first = maker.args[0] if maker.args else None
     in_place = kind in _ops.IN_PLACE_FIRST or 0 in _ops.elementwise_operands(maker.target, 1)
     if not in_place or not isinstance(first, Node):

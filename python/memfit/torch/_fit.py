@@ -109,6 +109,8 @@ class Fitted:
     `report` says what was predicted and measured.
     """
 
+    _exchanges: int
+
     def __init__(
         self,
         step: Callable[..., Any],
@@ -132,7 +134,7 @@ class Fitted:
         self.step = step
         self.budget = parse_bytes(budget)
         self.report = Report(budget_bytes=self.budget)
-        self.report._recorded = weakref.WeakMethod(self._saved)  # A report keeps no step alive.
+        self.report._recorded = weakref.WeakMethod(self._saved)  # type: ignore[misc]  # Keeps no step alive.
         self._check = check
         self._load = Path(load) if load is not None else None
         self._planning = {"bytes": parse_bytes(plan_bytes), "seconds": float(plan_seconds)}
@@ -430,7 +432,8 @@ class Fitted:
             elif stepped["wants_plan"] or (rehearsal and not stepped["guided"]):
                 native.plan_step(**self._planning)
         after = native.stats()
-        planned, tried = native.planned() or (None, []), native.tried()
+        planned: tuple[int | None, list[str]] = native.planned() or (None, [])
+        tried = native.tried()
         self._plan_loses = bool(planned[1])
         lossy = planned[1] + ([_quantised.NAME] if self._budget.quantises else [])
         self.report.tell(stepped, before, after, planned[0], lossy, tried)

@@ -20,7 +20,8 @@ def flops(target: OpOverload, args: Any, kwargs: Any, outputs: Any) -> int:
         x, weight, transposed = args[0], args[1], args[6]
         return convolution(x if transposed else outputs, weight)
     if name == "aten.convolution_backward.default":
-        gradient, x, weight, transposed, wanted = args[0], args[1], args[2], args[7], args[10]
+        wanted: list[bool] = args[10]
+        gradient, x, weight, transposed = args[0], args[1], args[2], args[7]
         return convolution(x if transposed else gradient, weight) * sum(wanted[:2])
     formula = flop_registry.get(target.overloadpacket)
     if formula is not None:

@@ -241,7 +241,8 @@ def storages(value: Any) -> Iterator[torch.UntypedStorage]:
     """The storages of the tensors in `value`; of a wrapper, as a `DTensor`, those that it wraps."""
     for tensor in tensors(value):
         if is_wrapper(tensor):
-            yield from storages([getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]])
+            inner = tensor.__tensor_flatten__()[0]  # type: ignore[attr-defined]  # A wrapper has it.
+            yield from storages([getattr(tensor, name) for name in inner])
         else:
             yield tensor.untyped_storage()
 
@@ -335,13 +336,13 @@ def note_block(storage: torch.UntypedStorage) -> bool:
 def evict(storage: torch.UntypedStorage) -> None:
     """The bytes go; the size stays, so that views can be made; an access raises."""
     hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
-    storage._swap_data_ptr_(hollow)
+    storage._swap_data_ptr_(hollow)  # type: ignore[attr-defined]  # Not in the stubs.
     torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
 
 
 def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
     """The bytes of `source` become those of `storage`; its guard goes."""
-    storage._swap_data_ptr_(source)
+    storage._swap_data_ptr_(source)  # type: ignore[attr-defined]  # Not in the stubs.
 
 
 def copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -396,10 +397,10 @@ def there(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return made
 
 
-pointer = torch._C.StorageBase.data_ptr
+pointer = torch._C.StorageBase.data_ptr  # type: ignore[attr-defined]  # Not in the stubs.
 """Where the bytes of a storage are: not the method, which is watched."""
 
-resizable = torch._C.StorageBase.resizable
+resizable = torch._C.StorageBase.resizable  # type: ignore[attr-defined]  # Not in the stubs.
 """Whether the bytes of a storage are PyTorch's own: not the method, which is watched."""
 
 

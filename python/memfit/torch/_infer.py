@@ -17,8 +17,8 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     """
     operands = list(tensors((args, kwargs)))
     refuse_opaque(func, operands, (kwargs or {}).get("layout"))
-    if (made := _sizes.of_pointwise(func, args, kwargs, operands)) is not None:
-        return made, _SMALL, False
+    if (pointwise := _sizes.of_pointwise(func, args, kwargs, operands)) is not None:
+        return pointwise, _SMALL, False
     if func._schema.name in _sparse.FROM_PARTS:
         return [], _SMALL, False
     read = sum(operand.numel() * operand.element_size() for operand in operands)

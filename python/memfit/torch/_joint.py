@@ -7,7 +7,7 @@ is between forward and backward: it reads what forward returns and makes the der
 
 import dataclasses
 import operator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -74,7 +74,7 @@ def lower(gm: GraphModule, num_fwd_outputs: int, *, lean: bool = True) -> Joint:
 
 def _is_copy(node: Node) -> bool:
     copies = node.op == "call_function" and node.target is torch.ops.aten.copy_.default
-    return copies and node.args[0].op == "placeholder"
+    return copies and cast(Node, node.args[0]).op == "placeholder"
 
 
 def _after_tangents(nodes: list[Node]) -> set[Node]:
@@ -142,20 +142,21 @@ class _Lowering:
         self.call(node, phase)
 
     def item(self, node: Node) -> None:
-        of, at = node.args
+        of, at = cast("tuple[Node, int]", node.args)
         parts = self.parts.get(of)
         if parts is None:
             raise Unplannable(f"`{node.name}` is an item of `{of}`")
         if of in self.joint.views:
             self.joint.views.add(node)
-        if parts[at] is not None:
-            self.joint.value[node] = parts[at]
+        value = parts[at]
+        if value is not None:
+            self.joint.value[node] = value
             # The item, not the tuple, is what can be kept.
-            if self.joint.root[parts[at]] is of:
-                self.joint.root[parts[at]] = node
+            if self.joint.root[value] is of:
+                self.joint.root[value] = node
 
     def call(self, node: Node, phase: str) -> None:
-        target, val = node.target, node.meta.get("val")
+        target, val = _ops.called(node), cast(Any, node.meta.get("val"))
         if _ops.mutates(target):
             raise Unplannable(f"`{node.name}` mutates its operand (`{target}`)")
         several = isinstance(val, tuple | list)
@@ -188,20 +189,21 @@ class _Lowering:
         if several:
             self.parts[node] = made
         else:
-            self.joint.value[node] = made[0]
+            self.joint.value[node] = cast(int, made[0])
 
     def compute(
         self, node: Node, phase: str, outputs: list[Any], made: list[int | None], fresh: list[int]
     ) -> None:
         args, kwargs = _values(node)
         operands = _layout.tensor_operands(node)
-        writes = list(dict.fromkeys(made[at] for at in fresh))
+        target = _ops.called(node)
+        writes = list(dict.fromkeys(cast(int, made[at]) for at in fresh))
         op = Op(
             name=node.name,
-            kind=_ops.kind(node.target),
+            kind=_ops.kind(target),
             phase=phase,
-            flops=_flops.flops(node.target, args, kwargs, node.meta["val"]),
-            moved=_flops.moved(node.target, args, kwargs, outputs),
+            flops=_flops.flops(target, args, kwargs, node.meta["val"]),
+            moved=_flops.moved(target, args, kwargs, outputs),
             dtype=_flops.compute_dtype(args, kwargs, outputs),
             effect=self.effect(node),
             reads=list(dict.fromkeys(self.joint.value[arg] for arg in operands)),
@@ -223,8 +225,8 @@ class _Lowering:
         self.joint.boundary = len(self.joint.ops)
         ends = [node for node in forward if isinstance(node, Node)]
         for node in self.joint.copies:
-            self.joint.value[node] = self.joint.value[node.args[0]]
-            ends.append(node.args[1])
+            self.joint.value[node] = self.joint.value[cast(Node, node.args[0])]
+            ends.append(cast(Node, node.args[1]))
         reads = dict.fromkeys(self.joint.value[node] for node in ends if node in self.joint.value)
         writes = []
         for node in nodes:

@@ -20,7 +20,8 @@ def tensor_operands(node: Node) -> list[Node]:
 
 def storage_key(val: torch.Tensor) -> int:
     """Names the storage of a tensor that is alive."""
-    return val.untyped_storage()._cdata
+    key: int = val.untyped_storage()._cdata
+    return key
 
 
 def own_bytes(val: torch.Tensor) -> int:
@@ -44,7 +45,7 @@ def dense(val: torch.Tensor) -> bool:
 def whole(val: torch.Tensor) -> bool:
     """Whether the tensor covers its storage: each byte belongs to exactly one element."""
     covers = val.numel() * val.dtype.itemsize == val.untyped_storage().nbytes()
-    return covers and val.storage_offset() == 0 and dense(val)
+    return covers and bool(val.storage_offset() == 0) and dense(val)
 
 
 def congruent(a: torch.Tensor, b: torch.Tensor) -> bool:

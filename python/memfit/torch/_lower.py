@@ -5,7 +5,8 @@ at. What functionalisation moved to the end, mutations and gradients, is put in 
 """
 
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch._functorch._aot_autograd import descriptors as desc
@@ -34,7 +35,7 @@ class Lowering:
         self.tangents: list[Node] = []
         """Placeholders of derivatives of the loss with respect to itself that no op has made yet."""
         *self.nodes, output = traced.nodes
-        returned = zip(output.args[0], output.meta["desc"], strict=True)
+        returned = zip(cast("Sequence[Any]", output.args[0]), output.meta["desc"], strict=True)
         self.returned: list[tuple[Node, Any]] = [
             (node, what) for node, what in returned if isinstance(node, Node)
         ]
@@ -113,14 +114,14 @@ class Lowering:
         """An op, a view, or an item of what an op returned."""
         target = node.target
         if target is operator.getitem:
-            of, at = node.args
+            of, at = cast("tuple[Node, int]", node.args)
             self.values[node] = self.values[of][at]
             return
         if not isinstance(target, OpOverload):
             raise ExportError(
                 f"op `{target}` is no plain PyTorch op\nhint: replace it, or turn off what makes it"
             )
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         several = isinstance(val, (tuple, list))
         outputs = [out if isinstance(out, torch.Tensor) else None for out in (val if several else [val])]
         if any(out is not None and out.layout != torch.strided for out in outputs):
@@ -138,14 +139,14 @@ class Lowering:
         (`_unsafe_view`, `unsafe_split`).
         """
         operands = _layout.tensor_operands(node)
-        if _ops.kind(node.target) in _ops.WAITS:
+        if _ops.kind(_ops.called(node)) in _ops.WAITS:
             return [self.values[operands[0]]]
         owners = {_layout.storage_key(arg.meta["val"]): self.values[arg] for arg in reversed(operands)}
         return [owners.get(_layout.storage_key(out)) if out is not None else None for out in outputs]
 
     def compute(self, node: Node, outputs: list[Any], made: list[int | None], fresh: list[int]) -> None:
         """Appends the op, and fills in `made` at the positions `fresh` of new storages."""
-        target = node.target
+        target = _ops.called(node)
         if _ops.mutates(target):
             raise ExportError(
                 f"op `{target}` mutates its operand inside the functional graph\nhint: report this"
@@ -156,6 +157,7 @@ class Lowering:
         for at in fresh:
             name = f"{node.name}.{at}" if len(outputs) > 1 else node.name
             made[at] = self.new_value(outputs[at], name, "gradient" if backward else "activation")
+        writes = [cast(int, made[at]) for at in fresh]
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta.get("val"))
         op = Op(
             name=node.name,
@@ -168,32 +170,35 @@ class Lowering:
             algorithms=_algorithms.of(target, args, kwargs, outputs),
             effect=_ops.effect(target, args, kwargs),
             reads=list(dict.fromkeys(self.values[arg] for arg in _layout.tensor_operands(node))),
-            writes=[made[at] for at in fresh],
+            writes=writes,
         )
         op.sign, op.shape = self.needs(node, op.reads)
         if fresh[0] == 0:
-            op.may = [(value, made[0]) for value in self.reusable(node, outputs[0])]
+            op.may = [(value, writes[0]) for value in self.reusable(node, outputs[0])]
         self.op_of[node] = op
         self.graph.ops.append(op)
 
     def needs(self, node: Node, reads: list[int]) -> tuple[list[int], list[int]]:
         """Positions in `reads` of what the op needs no more of than the signs, and than the shape."""
-        kind = _ops.kind(node.target)
+        kind = _ops.kind(_ops.called(node))
         found: list[list[int]] = []
         for table in (_ops.SIGN_ONLY, _ops.SHAPE_ONLY):
             at = table.get(kind, len(node.args))
             is_other = kind == "aten.threshold_backward.default" and node.args[2] != 0
             others: list[Node] = []
             torch.fx.node.map_arg([arg for place, arg in enumerate(node.args) if place != at], others.append)
-            value = self.values.get(node.args[at]) if at < len(node.args) and not is_other else None
+            value = (
+                self.values.get(cast(Node, node.args[at])) if at < len(node.args) and not is_other else None
+            )
             alone = value not in [self.values.get(other) for other in others]
             found.append([reads.index(value)] if value is not None and alone else [])
         return found[0], found[1]
 
     def reusable(self, node: Node, out: torch.Tensor) -> list[int]:
         """Operands whose bytes the first output may take: same elements at the same bytes, read only so."""
-        positions = _ops.elementwise_operands(node.target, len(node.args))
-        fits, others = [], []
+        positions = _ops.elementwise_operands(_ops.called(node), len(node.args))
+        fits: list[int] = []
+        others: list[Any] = []
         for at, arg in enumerate(node.args):
             nested: list[Node] = []
             torch.fx.node.map_arg(arg, nested.append)

@@ -58,7 +58,7 @@ class Meter:
 
 def _quiet(node: Node) -> bool:
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda arg: arg.meta.get("val"))
-    return _ops.effect(node.target, args, kwargs) == "pure"
+    return _ops.effect(_ops.called(node), args, kwargs) == "pure"
 
 
 def _key(node: Node) -> Any:
@@ -124,6 +124,7 @@ def _time(node: Node, other: torch.Tensor) -> int:
     cuda = any(out.device.type == "cuda" for out in tensors_in(node.meta["val"]))
     # What else runs on the machine is no part of an op, but time spent by other threads for it is.
     clock = time.thread_time_ns if not cuda and torch.get_num_threads() == 1 else time.perf_counter_ns
+    target = _ops.called(node)
     best = 1 << 62
     for _ in range(RUNS):
         if cuda:
@@ -131,7 +132,7 @@ def _time(node: Node, other: torch.Tensor) -> int:
         else:
             other.add_(1)
         start = clock()
-        node.target(*args, **kwargs)
+        target(*args, **kwargs)
         if cuda:
             torch.cuda.synchronize()
         best = min(best, clock() - start)

@@ -36,7 +36,8 @@ class UNet(nn.Module):
         skips.pop()
         for up, merge in zip(self.up, self.merge, strict=True):
             x = merge(torch.cat([skips.pop(), up(x)], dim=1))
-        return self.head(x)
+        scores: torch.Tensor = self.head(x)
+        return scores
 
 
 class PreActBlock(nn.Module):
@@ -60,7 +61,8 @@ class PreActBlock(nn.Module):
         y = self.convs[0](y)
         for norm, conv in zip(self.norms[1:], self.convs[1:], strict=True):
             y = conv(F.relu(norm(y), inplace=True))
-        return y + kept
+        made: torch.Tensor = y + kept
+        return made
 
 
 class PreActResNet(nn.Module):
@@ -82,7 +84,8 @@ class PreActResNet(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scores `[batch, classes]` of images `[batch, 3, height, width]`."""
         x = F.relu(self.norm(self.blocks(self.stem(x))), inplace=True)
-        return self.head(x.mean(dim=(2, 3)))
+        scores: torch.Tensor = self.head(x.mean(dim=(2, 3)))
+        return scores
 
 
 class LstmLanguageModel(nn.Module):
@@ -102,10 +105,12 @@ class LstmLanguageModel(nn.Module):
         outputs = []
         for x in inputs.unbind(dim=1):
             for layer, cell in enumerate(self.cells):
-                states[layer] = cell(x, states[layer])
-                x = self.dropout(states[layer][0])
+                state: tuple[torch.Tensor, torch.Tensor] = cell(x, states[layer])
+                states[layer] = state
+                x = self.dropout(state[0])
             outputs.append(x)
-        return self.head(torch.stack(outputs, dim=1))
+        scores: torch.Tensor = self.head(torch.stack(outputs, dim=1))
+        return scores
 
 
 def rotary(length: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -140,7 +145,8 @@ class DecoderLayer(nn.Module):
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(y.transpose(1, 2).flatten(-2))
         y = self.norm2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        made: torch.Tensor = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return made
 
 
 class Decoder(nn.Module):
@@ -163,4 +169,5 @@ class Decoder(nn.Module):
         x = self.embed(words)
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
-        return self.head(self.norm(x))
+        scores: torch.Tensor = self.head(self.norm(x))
+        return scores

@@ -1,9 +1,10 @@
 """Kinds of op: element-wise, in-place, random, collective. Tables, and questions to schemas."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
+from torch.fx import Node
 
 DTYPES = {
     torch.float64: "f64",
@@ -101,6 +102,11 @@ EMPTY = {
     "aten.new_empty_strided.default",
 }
 """Allocate and touch nothing."""
+
+
+def called(node: Node) -> OpOverload:
+    """The op that `node` calls, which has to be a plain PyTorch op."""
+    return cast(OpOverload, node.target)
 
 
 def kind(target: OpOverload) -> str:

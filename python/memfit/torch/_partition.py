@@ -51,7 +51,7 @@ class Partition(_private.CustomPartitionerFn):
         self.regions: list[Region] = []
         """What became of each region, in the order in which they were compiled."""
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # AOTAutograd always gives `num_fwd_outputs`.
         self, gm: GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
     ) -> tuple[GraphModule, GraphModule]:
         """Splits the joint graph `gm`. Raises `memfit.BudgetError` if the budget is too small for it."""

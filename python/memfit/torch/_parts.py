@@ -63,7 +63,8 @@ def stand_in(tensor: torch.Tensor) -> torch.UntypedStorage:
     if tensor not in _stand_ins:
         size = torch.ops.mkldnn._nbytes(tensor)
         _stand_ins[tensor] = torch._C._construct_storage_from_data_pointer(0, tensor.device, size)
-    return _stand_ins[tensor]
+    made: torch.UntypedStorage = _stand_ins[tensor]
+    return made
 
 
 # They give a tensor of the same size, in the other layout or the same.
@@ -72,7 +73,7 @@ _CHANGE_LAYOUT = ("aten::to_mkldnn", "aten::to_mkldnn_backward", "aten::_to_dens
 
 def refuse_opaque(func: Any, operands: Iterable[torch.Tensor], layout: torch.layout | None) -> None:
     """What an op makes in oneDNN's layout can be of any size: it's an error, but for a few."""
-    opaque = layout == torch._mkldnn or any(map(is_opaque, operands))
+    opaque = layout == torch._mkldnn or any(map(is_opaque, operands))  # type: ignore[attr-defined]
     if opaque and func._schema.name not in _CHANGE_LAYOUT:
         raise RuntimeError(
             f"memfit: nobody knows how much memory `{func}` takes for tensors in oneDNN's layout\n"

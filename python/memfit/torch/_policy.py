@@ -116,7 +116,7 @@ class _Skip(TorchDispatchMode):
     """Leaves out the calls in `once`."""
 
     def __init__(self, once: frozenset[tuple[str, int]]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.once = once
         self.counts: collections.Counter[str] = collections.Counter()
 
@@ -168,12 +168,12 @@ def policy(region: Callable[..., Any], *args: Any, budget: int | str, **kwargs: 
         )
     free = [call for call in trace.calls if call.may and not call.must]
     chosen = fixed + _knapsack(free, allowed - least)
-    again = sum(call.time_ns for call in trace.calls) - sum(call.time_ns for call in chosen)
+    recomputed = sum(call.time_ns for call in trace.calls) - sum(call.time_ns for call in chosen)
     return Policy(
         kept=frozenset(call.name for call in chosen),
         kept_bytes=sum(call.bytes for call in chosen),
         whole_bytes=whole,
-        recompute_ns=again,
+        recompute_ns=recomputed,
         forward_ns=sum(call.time_ns for call in trace.calls),
         once=frozenset(call.name for call in trace.calls if call.outside),
     )
@@ -229,7 +229,7 @@ class _Trace(TorchDispatchMode):
     """Times the ops of a run, and sees which storages they make and overwrite."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
         self.maker: dict[int, _Call] = {}
         self.sizes: dict[int, int] = {}

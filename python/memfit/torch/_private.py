@@ -15,7 +15,7 @@ except ImportError:  # pragma: no cover - an older or newer torch
     descriptors = None  # type: ignore[assignment]
 
 try:
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
+    from torch._inductor.custom_graph_pass import CustomPartitionerFn as CustomPartitionerFn
 except ImportError:  # pragma: no cover - an older or newer torch
     CustomPartitionerFn = object  # type: ignore[assignment, misc]
 
@@ -70,7 +70,8 @@ def module(root: GraphModule, graph: Graph) -> GraphModule:
     """A module that runs `graph`, with the constants of `root`."""
     lazy = getattr(torch.fx, "_lazy_graph_module", None)
     if lazy is not None and hasattr(lazy, "_make_graph_module"):
-        return lazy._make_graph_module(root, graph)
+        made: GraphModule = lazy._make_graph_module(root, graph)
+        return made
     return GraphModule(root, graph)
 
 

@@ -135,7 +135,7 @@ def quantise_state(optimizer: Optimizer) -> Optimizer:
 
     @functools.wraps(plain)
     def one_by_one(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
-        self._opt_called = True  # As schedulers ask.
+        self._opt_called = True  # type: ignore[attr-defined]  # As schedulers ask; private.
         loss = None
         if closure is not None:
             with torch.enable_grad():

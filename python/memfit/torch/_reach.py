@@ -34,7 +34,7 @@ class Reach:
     def __init__(self, *roots: Any) -> None:
         self.fixed: list[str] = []
         """Names of what can't be put back."""
-        self._back: list[Callable[[], None]] = []
+        self._back: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}
         self._work: list[tuple[str, Any]] = [("step", root) for root in roots]
         while self._work and len(self._seen) < MOST:
@@ -164,7 +164,7 @@ def _globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
             yield from _globals(inner)
 
 
-def _generator_state(thing: Any) -> Callable[[], None] | None:
+def _generator_state(thing: Any) -> Callable[[], object] | None:
     """Puts a generator of random numbers back."""
     if isinstance(thing, torch.Generator):
         return functools.partial(thing.set_state, thing.get_state())

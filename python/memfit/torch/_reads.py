@@ -169,7 +169,7 @@ def _for_caller(decision: str) -> str:
     return _READERS.get(frame.f_globals.get("__name__", ""), decision)
 
 
-def _state(original: Any) -> Any:
+def _state(original: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     @functools.wraps(original)
     def made() -> torch.Tensor:
         if _make is None or torch.compiler.is_compiling():

@@ -5,6 +5,7 @@ it is empty. No bound is documented; the formula was fitted to layers of 8 to 1,
 them with a margin. What a layer takes is measured when it first runs, and the formula is asked no more.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ _FIXED = 1 << 16
 
 def scratch(args: Any) -> int:
     """Bytes at most, that block included, for the arguments of `aten::mkldnn_rnn_layer`."""
+    image: torch.Tensor
+    weights: Sequence[torch.Tensor]
+    hidden: torch.Tensor
     image, weights, hidden = args[0], args[1:5], args[5]
     steps, batch, features = image.shape
     width = max(4, image.itemsize)

@@ -20,6 +20,10 @@ Known: TypeAlias = list[Any]
 """What was learnt of ops, as the native half tells it."""
 Tried: TypeAlias = list[tuple[str, int | None]]
 """What was tried for a plan: names, and nanoseconds in repetitions of what was found."""
+Plain: TypeAlias = tuple[Print | None, int | None, float | None, Known]
+"""What a step without memfit leaves behind, its peak, its seconds, and what was learnt."""
+Surveyed: TypeAlias = tuple[Files | None, Known, Floor | None, int | None, Tried]
+"""A plan, what was learnt, the floor, the least budget, and what was tried."""
 
 # Attributes of a `BudgetError`, beside its message and its hint.
 _TOLD = (
@@ -28,15 +32,13 @@ _TOLD = (
 )  # fmt: skip
 
 
-def plainly(
-    run: Callable[[], Any], state: State, meter: Meter
-) -> tuple[Print | None, int | None, float | None, Known]:
+def plainly(run: Callable[[], Any], state: State, meter: Meter) -> Plain:
     """What the step leaves behind without memfit, its peak, its seconds, and what is learnt of its ops.
 
     `None` where memory ran out.
     """
 
-    def work() -> Any:
+    def work() -> Plain:
         started = time.perf_counter()
         try:
             with meter:
@@ -60,7 +62,7 @@ def survey(
     strategy: str,
     planning: dict[str, Any],
     known: Known,
-) -> tuple[Files | None, Known, Floor | None, int | None, Tried]:
+) -> Surveyed:
     """From runs without a budget: a plan within `limits`, what was learnt, and what was tried.
 
     The limits are bytes of the device, and what else a plan may use, as keywords of a `Budget`.
@@ -68,7 +70,7 @@ def survey(
     Where there is no plan, the floor, and the least budget that one was found for.
     """
 
-    def work() -> Any:
+    def work() -> Surveyed:
         budget, means = limits
         with Budget(1 << 62, device=device, **means) as unlimited:
             native, least = unlimited._native, 0
@@ -108,7 +110,7 @@ def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:
     Raises what the budget raised.
     """
 
-    def work() -> Any:
+    def work() -> tuple[Files | None, Known, Tried] | dict[str, Any]:
         try:
             native, tried = run()
         except memfit.BudgetError as error:

@@ -89,8 +89,8 @@ class Report:
 
         Raises `RuntimeError` as long as there is no plan, and once the fitted step is gone.
         """
-        saved_by = self._recorded and self._recorded()
-        saved = saved_by and saved_by()
+        saved_by = self._recorded() if self._recorded is not None else None
+        saved = saved_by() if saved_by is not None else None
         if saved is None:
             raise RuntimeError(
                 "there is no plan to show\n"

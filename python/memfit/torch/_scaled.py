@@ -36,5 +36,10 @@ def _value(a: Value, b: Value, line: Callable[[int, int], int]) -> Value:
 
 
 def _op(a: Op, b: Op, line: Callable[[int, int], int]) -> Op:
-    work = {name: line(getattr(a, name), getattr(b, name)) for name in ("flops", "moved", "workspace")}
-    return dataclasses.replace(a, **work, algorithms=[])
+    return dataclasses.replace(
+        a,
+        flops=line(a.flops, b.flops),
+        moved=line(a.moved, b.moved),
+        workspace=line(a.workspace, b.workspace),
+        algorithms=[],
+    )

@@ -72,7 +72,7 @@ class Twins:
             parameter.grad = None
         if optimizer is not None:
             optimizer.state.clear()  # Counters have no value when they are fake; the first step makes others.
-        if given is not None and real is None:
+        if given is not None and not isinstance(given, torch.optim.Optimizer):
             optimizer = given(list(model.parameters()))
         return model, optimizer
 
@@ -151,7 +151,7 @@ def _step(
     else:
         model.zero_grad()
     outputs = loss(model, *args, **kwargs)
-    value = next(iter(pytree.tree_leaves(outputs)), None)
+    value: Any = next(iter(pytree.tree_leaves(outputs)), None)
     check_loss(value)
     value.backward()
     if optimizer is not None:
@@ -199,7 +199,7 @@ class _Counting(TorchDispatchMode):
     """Counts each storage from the op that makes it until nobody, autograd included, holds it."""
 
     def __init__(self, block: int, scratch: "_Scratch | None") -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.block, self.scratch = block, scratch
         self.sizes: dict[int, int] = {}
         self.live = self.peak = 0

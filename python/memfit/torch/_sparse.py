@@ -33,7 +33,7 @@ def bound(func: Any, of: dict[str, Any]) -> int:
     numbers = [operand for operand in operands if operand.is_floating_point()] + sparse
     wider = _width(numbers, of) // min(operand.itemsize for operand in sparse)
     if base == "to_dense":
-        elements = of["self"].numel() * max(of["self"].itemsize, _width([], of))
+        elements: int = of["self"].numel() * max(of["self"].itemsize, _width([], of))
         direct = wider == 1 and of["self"].layout == torch.sparse_coo and of["self"]._values().is_contiguous()
         return elements + (0 if direct else (2 * made + ordered) * wider) + _SMALL
     if base in ("mm", "sparse_mm", "addmm", "sparse_addmm", "bmm"):
@@ -58,7 +58,7 @@ def bound(func: Any, of: dict[str, Any]) -> int:
 
 def _width(operands: list[torch.Tensor], of: dict[str, Any]) -> int:
     """Bytes of the widest number among the operands, and of what they are to become."""
-    dtype = of.get("dtype")
+    dtype: torch.dtype | None = of.get("dtype")
     return max([operand.itemsize for operand in operands] + [dtype.itemsize if dtype is not None else 1])
 
 

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -66,7 +66,9 @@ class Flat(torch.nn.Module):
 
     def __init__(self, step: Step) -> None:
         super().__init__()
-        self.call = lambda tensors, *operands: functional_call(step, tensors, operands)
+        self.call: Callable[..., tuple[torch.Tensor, ...]] = lambda tensors, *operands: functional_call(
+            step, tensors, operands
+        )
         self.names: dict[str, str] = {}
         """Path in the user's model of each tensor."""
         for path, parameter in step.named_parameters():
@@ -184,14 +186,17 @@ def building() -> Iterator[None]:
     ) -> torch.nn.Module:
         for child in module.children() if recurse else ():
             child._apply(fn)
-        for key, old in module._parameters.items():
-            if old is not None and old not in converted:
-                converted[old] = torch.nn.Parameter(fn(old.detach()), old.requires_grad)
-            module._parameters[key] = converted.get(old)
-        for key, old in module._buffers.items():
-            if old is not None and old not in converted:
-                converted[old] = fn(old)
-            module._buffers[key] = converted.get(old)
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                if parameter not in converted:
+                    new = torch.nn.Parameter(fn(parameter.detach()), parameter.requires_grad)
+                    converted[parameter] = new
+                module._parameters[key] = cast(torch.nn.Parameter, converted[parameter])
+        for key, buffer in module._buffers.items():
+            if buffer is not None:
+                if buffer not in converted:
+                    converted[buffer] = fn(buffer)
+                module._buffers[key] = converted[buffer]
         return module
 
     names = [name for name in vars(torch.nn.init) if name.endswith("_") and not name.startswith("_")]

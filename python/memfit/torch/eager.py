@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -36,6 +36,14 @@ from memfit.torch._slow import Pace
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class _Options(TypedDict):
+    """What an engine is told, beside what it may use."""
+
+    evictor: str
+    evict_all: bool
+    exact: bool
+
+
 class _Mode(TorchDispatchMode):
     """Hands every op to the engine.
 
@@ -44,8 +52,8 @@ class _Mode(TorchDispatchMode):
     """
 
     def __init__(self, native: Any) -> None:
-        super().__init__()
-        self.__torch_dispatch__ = MethodType(native.dispatch, self)
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.__torch_dispatch__ = MethodType(native.dispatch, self)  # type: ignore[method-assign]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -106,8 +114,8 @@ class Budget:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._native: Any = None
         self._bytes = parse_bytes(budget, self.device)
-        self._options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
-        self._means = {
+        self._options: _Options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
+        self._means: dict[str, Any] = {
             "host_budget": parse_bytes(host_budget) if host_budget else 0,
             "disk_budget": parse_bytes(disk_budget) if disk_budget else 0,
             "spill": None if spill is None else os.fspath(spill),
@@ -299,7 +307,8 @@ class Budget:
         """What the engine has done so far: ops, recomputed ops, evictions, bytes, ns."""
         if self._native is None:
             return dict(self._last or {})
-        return self._native.stats()
+        stats: dict[str, int] = self._native.stats()
+        return stats
 
 
 def names(given: str | Sequence[str]) -> list[str]:
@@ -322,7 +331,8 @@ def is_distributed() -> bool:
 
 def make_free() -> None:
     """Has a fitted step that rests between two calls give way; raises where another budget is active."""
-    if (give_way := _active and _active.gives_way and _active.gives_way()) is not None:
+    gives_way = _active.gives_way if _active is not None else None
+    if gives_way is not None and (give_way := gives_way()) is not None:
         give_way()
     if _active is not None:
         raise RuntimeError("a budget is active already\nhint: `memfit.torch.disable()` ends it")

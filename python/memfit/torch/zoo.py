@@ -46,7 +46,8 @@ def next_token(model: torch.nn.Module, words: torch.Tensor, targets: torch.Tenso
 
 def own_loss(model: torch.nn.Module, **inputs: torch.Tensor) -> torch.Tensor:
     """The loss that a model of transformers computes itself."""
-    return model(**inputs).loss
+    loss: torch.Tensor = model(**inputs).loss
+    return loss
 
 
 def inception_loss(model: torch.nn.Module, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch._functorch.partitioners import is_rng_op
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.utils.checkpoint import CheckpointPolicy
 from torchtitan.experiments.graph_trainer import cpu_offload  # noqa: F401, the pass looks for its ops
@@ -173,7 +173,8 @@ def _tag(gm: GraphModule, lowered: _joint.Joint, again: set[int]) -> None:
 def _peak_with(gm: GraphModule, lowered: _joint.Joint, again: set[int]) -> int:
     """The peak of the graph that the trainer's pass makes of these tags."""
     _tag(gm, lowered, again)
-    graph, copies = Graph(), {}
+    graph = Graph()
+    copies: dict[Node, Node] = {}
     returned = graph.graph_copy(gm.graph, copies)
     graph.output(returned)
     copy = GraphModule(gm, graph)
@@ -182,6 +183,6 @@ def _peak_with(gm: GraphModule, lowered: _joint.Joint, again: set[int]) -> int:
     copy = selective_activation_remat_pass(copy)
     # What runs again makes a storage of its own.
     inputs = [node.meta.get("val") for node in copy.graph.nodes if node.op == "placeholder"]
-    mode = next(val.fake_mode for val in inputs if isinstance(val, torch.Tensor))
+    mode = next(val.fake_mode for val in inputs if isinstance(val, torch.Tensor))  # type: ignore[attr-defined]
     FakeTensorProp(copy, mode).propagate_dont_convert_inputs(*inputs)
     return peak_of(copy)

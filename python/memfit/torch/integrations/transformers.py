@@ -84,4 +84,4 @@ def _ends_budgets(train: Any) -> Any:
     return within
 
 
-transformers.Trainer.train = _ends_budgets(transformers.Trainer.train)
+transformers.Trainer.train = _ends_budgets(transformers.Trainer.train)  # type: ignore[method-assign]
