@@ -1,22 +1,23 @@
-"""Adds a command to a wheel and checks what the wheel's tag promises: `wheel.py WHEEL COMMAND FOLDER`.
+"""Adds a command to a wheel, and says by its tag where it runs: `wheel.py WHEEL COMMAND FOLDER`.
 
 The wheel that `pip wheel .` makes has the package alone. Scripts of a wheel lie in
-`NAME-VERSION.data/scripts` (binary distribution format), and `RECORD` has digest and size of every file.
+`NAME-VERSION.data/scripts` (binary distribution format), and `RECORD` has digest and size of every file. The
+manylinux tag is what `auditwheel` finds that the files need.
 """
 
 import base64
 import csv
 import hashlib
 import io
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import zipfile
 
 LARGEST = 10 << 20
-# What the manylinux tags stand for is a version of the C library.
-TAG = re.compile(r"manylinux_2_(\d+)_")
-NEEDS = re.compile(rb"GLIBC_2\.(\d+)")
+TAG = re.compile(r"-manylinux_2_\d+_\w+\.whl$")
 # An ordinary file that may be run.
 EXECUTABLE = 0o100755 << 16
 
@@ -46,25 +47,37 @@ def add(wheel: pathlib.Path, command: pathlib.Path, folder: pathlib.Path) -> pat
     return made
 
 
+def tagged(wheel: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Writes a copy of `wheel` with the tag of the oldest systems that it runs on to `folder`."""
+    before = set(folder.glob("*.whl"))
+    # The program that changes libraries stands beside the interpreter.
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")])
+    repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", folder, wheel]
+    subprocess.run(repair, check=True, env={**os.environ, "PATH": path}, capture_output=True)
+    (made,) = set(folder.glob("*.whl")) - before
+    return made
+
+
 def faults(wheel: pathlib.Path) -> list[str]:
-    """What is wrong with `wheel`: its size, or files that need a newer C library than its tag says."""
+    """What is wrong with `wheel`: its size or its tag."""
     found = []
     if wheel.stat().st_size > LARGEST:
         found.append(f"{wheel.name} has {wheel.stat().st_size} bytes, more than {LARGEST}")
-    tag = TAG.search(wheel.name)
-    if tag is None and sys.platform == "linux":
+    if not TAG.search(wheel.name):
         found.append(f"{wheel.name} has no manylinux tag")
-    with zipfile.ZipFile(wheel) as packed:
-        for name in packed.namelist() if tag else ():
-            content = packed.read(name)
-            needs = max((int(found) for found in NEEDS.findall(content)), default=0)
-            if content.startswith(b"\x7fELF") and needs > int(tag.group(1)):
-                found.append(f"{name} needs GLIBC 2.{needs}, the tag says 2.{tag.group(1)}")
     return found
 
 
-if __name__ == "__main__":
-    made = add(*map(pathlib.Path, sys.argv[1:]))
+def main() -> int:
+    """Makes the wheel and says where it is; 1 if something is wrong with it."""
+    wheel, command, folder = map(pathlib.Path, sys.argv[1:])
+    plain = folder / "with-command"
+    plain.mkdir()
+    made = tagged(add(wheel, command, plain), folder)
     wrong = faults(made)
     print("\n".join(wrong) if wrong else f"{made}: {made.stat().st_size} bytes")
-    sys.exit(bool(wrong))
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -476,9 +476,9 @@ class Fitted:
                 ranks.same(b"".join(files), "plans")
 
     def _open(self, planned: Files | None) -> None:
-        self._meter = StepMeter(self._budget.device)  # While all is there that counts.
         self._budget._open()
         self._budget._native.set_strategy(self._strategy)
+        self._meter = StepMeter(self._budget.device, self._budget._native.is_resident)
         self.report.budget_bytes = self._budget.budget
         self._exchanges = _EXCHANGES
         if planned is not None:

@@ -1,6 +1,7 @@
 """Measures what PyTorch's own allocator gives out, independently of all bookkeeping of memfit's."""
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -57,14 +58,17 @@ def _watch(storage: torch.UntypedStorage) -> "weakref.ref[torch.UntypedStorage]"
 
 
 class StepMeter:
-    """As `Meter`, for step after step: what is alive is counted once, when this is made."""
+    """As `Meter`, for step after step: what is alive is counted once, when this is made.
 
-    def __init__(self, device: torch.device) -> None:
+    `is_there` says of a storage whether its bytes are on the device at that moment.
+    """
+
+    def __init__(self, device: torch.device, is_there: Callable[[torch.UntypedStorage], bool]) -> None:
         self._cuda = device
         self._counts = device.type == "cpu" and COUNTED
         self._beyond = self._outer = 0
         if self._counts:
-            storages = live_storages(device)
+            storages = [storage for storage in live_storages(device) if is_there(storage)]
             for storage in storages:
                 note_block(storage)
             used, outer = _memfit.allocator_begin(False)
