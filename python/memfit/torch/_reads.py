@@ -18,7 +18,7 @@ from torch import UntypedStorage
 from memfit.torch import _compiled
 
 Decide = Callable[[str, Any], None]
-"""Does `restore` or `expose` to a tensor or a storage."""
+"""Does `restore`, `expose` or `adopt` to a tensor or a storage."""
 Make = Callable[[Callable[[], torch.Tensor]], torch.Tensor]
 """Calls what makes a generator's state: room is made before, and the tensor counts at once."""
 
@@ -49,7 +49,7 @@ _STORAGE_READS = (
 )  # fmt: skip
 # Functions. Elements of lists are read by the methods above.
 _FUNCTIONS_READ = (
-    ("torch", "tensor"), ("torch", "as_tensor"), ("torch", "asarray"), ("torch", "scalar_tensor"),
+    ("torch", "as_tensor"), ("torch", "asarray"), ("torch", "scalar_tensor"),
     ("torch", "set_rng_state"), ("torch.random", "set_rng_state"),
     ("torch.cuda", "set_rng_state"), ("torch.cuda.random", "set_rng_state"),
 )  # fmt: skip
@@ -128,6 +128,7 @@ def _wrappers() -> tuple[tuple[Any, str, Any], ...]:
     for functions, decision in ((_FUNCTIONS_READ, "restore"), (_FUNCTIONS_HAND_OUT, "expose")):
         for module, name in functions:
             wrap(importlib.import_module(module), (name,), decision)
+    found.append((torch, "tensor", _tensor(_wrapper(torch.tensor, "restore"))))
     for module, name in _STATE:
         owner = importlib.import_module(module)
         found.append((owner, name, _state(getattr(owner, name))))
@@ -167,6 +168,22 @@ def _for_caller(decision: str) -> str:
     while frame.f_globals.get("__name__") == "torch.storage" and frame.f_back is not None:
         frame = frame.f_back
     return _READERS.get(frame.f_globals.get("__name__", ""), decision)
+
+
+def _tensor(original: Any) -> Any:
+    """What `torch.tensor` makes counts at once, not only when an op reads it.
+
+    Optimizers make a number for each parameter before they use the first.
+    """
+
+    @functools.wraps(original)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        tensor = original(*args, **kwargs)
+        if _decide is not None and type(tensor) is torch.Tensor and not torch.compiler.is_compiling():
+            _decide("adopt", tensor)
+        return tensor
+
+    return made
 
 
 def _state(original: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
