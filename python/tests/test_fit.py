@@ -145,24 +145,28 @@ def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
         return loss.detach()
 
     step(*batch)
-    budget = memfit.torch.floor(step, *batch).share(0.2)
-    fitted = memfit.torch.fit(step, budget, strategy=strategy)
-    # The first two calls are rehearsed, and may follow other plans.
-    fitted(*batch)
-    fitted(*batch)
+    floor = memfit.torch.floor(step, *batch)
+    # Kernels may take more scratch memory in a call than they were seen to take: then tensors go that the
+    # plan keeps, and more is run again. Where a plan fills its budget that may be so in all calls.
     exact = 0
-    for _ in range(12):
-        fitted.save(tmp_path)
-        plan, profile = (json.loads((tmp_path / name).read_text()) for name in ("plan.json", "profile.json"))
-        before = fitted._budget.stats["evictions"]
+    for share in (0.2, 0.3, 0.4):
+        fitted = memfit.torch.fit(step, floor.share(share), strategy=strategy)
+        # The first two calls are rehearsed, and may follow other plans.
         fitted(*batch)
-        assert fitted.report.guided
-        # Kernels may take more scratch memory in one call than they were seen to take: then tensors go that
-        # the plan keeps, more is run again, and after a few such calls there is another plan.
-        if fitted._budget.stats["evictions"] == before:
-            assert 0 < fitted.report.recomputed_ops == repetitions(plan, profile)
-            exact += 1
-    fitted.close()
+        fitted(*batch)
+        for _ in range(6):
+            fitted.save(tmp_path)
+            files = (tmp_path / name for name in ("plan.json", "profile.json"))
+            planned = repetitions(*(json.loads(file.read_text()) for file in files))
+            before = fitted._budget.stats["evictions"]
+            fitted(*batch)
+            assert fitted.report.guided
+            if fitted._budget.stats["evictions"] == before:
+                assert 0 < fitted.report.recomputed_ops == planned
+                exact += 1
+        fitted.close()
+        if exact >= 3:
+            break
     assert exact >= 3
 
 
