@@ -23,12 +23,12 @@ pub(super) fn once(
     context: &Context<'_>,
     find: impl FnOnce() -> Result<Front, Infeasible>,
 ) -> Result<Front, Infeasible> {
-    let with = (context.device.clone(), context.seed, context.effort, context.lossy.to_vec());
-    if let Some(found) = get(task, (who, budget), &with) {
+    if let Some(found) = get(task, (who, budget), context) {
         return found;
     }
     let found = find();
     if !(context.stop)() {
+        let with = (context.device.clone(), context.seed, context.effort, context.lossy.to_vec());
         let row = Row { who, budget, with, found: found.clone() };
         task.memo.with(|known: &mut Known| known.0.push(row));
     }
@@ -42,16 +42,21 @@ pub(super) fn plan(
     budget: Bytes,
     context: &Context<'_>,
 ) -> Result<Front, Infeasible> {
-    let with = (context.device.clone(), context.seed, context.effort, context.lossy.to_vec());
-    let known = get(task, (scheduler.info(), budget), &with);
+    let known = get(task, (scheduler.info(), budget), context);
     known.unwrap_or_else(|| scheduler.plan(task, budget, context))
 }
 
 fn get(
     task: &Task<'_>,
     (who, budget): (Info, Bytes),
-    with: &(Device, u64, u32, Vec<Codec>),
+    context: &Context<'_>,
 ) -> Option<Result<Front, Infeasible>> {
-    let is_this = |row: &&Row| row.who == who && row.budget == budget && row.with == *with;
+    let is_this = |row: &&Row| {
+        let (device, seed, effort, lossy) = &row.with;
+        let with = (device, *seed, *effort, lossy.as_slice());
+        row.who == who
+            && row.budget == budget
+            && with == (context.device, context.seed, context.effort, context.lossy)
+    };
     task.memo.with(|known: &mut Known| known.0.iter().find(is_this).map(|row| row.found.clone()))
 }
