@@ -252,17 +252,38 @@ fn a_disk_that_fails_is_named() {
     assert!(why.starts_with("writing `") && why.contains("File too large"), "{why}");
 }
 
+/// Whether a process has a file of `directory` open that has no name any more.
+fn has_spilled(process: u32, directory: &std::path::Path) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets
+        .into_iter()
+        .any(|target| target.starts_with(directory) && target.to_string_lossy().ends_with("(deleted)"))
+}
+
+/// At moments drawn while steps move tensors to the disk: `MEMFIT_CASES=1000` for as many of them.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_killed_run_leaves_nothing_on_its_disk() {
     let directory = Directory::new("killed-spill");
     let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
-    let words = "run gpt --batch 4 --steps 500 --budget floor+40% --no-recompute --disk-budget 64MiB --spill";
-    command.args(words.split_whitespace()).arg(&directory.0).stdout(Stdio::null()).stderr(Stdio::null());
-    for moment in 0..20 {
+    let words =
+        "run gpt --batch 1 --steps 8 --budget floor+40% --no-recompute --verbose --disk-budget 64MiB --spill";
+    command.args(words.split_whitespace()).arg(&directory.0).stdout(Stdio::null()).stderr(Stdio::piped());
+    let moments = memfit_testkit::cases(12);
+    let mut rng = memfit_testkit::Rng::new(1);
+    let mut caught = 0;
+    for moment in 0..moments {
         let mut child = command.spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(97 * moment));
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("online: step 1 of")), "steps on a disk begin");
+        std::thread::sleep(std::time::Duration::from_micros(rng.below(150_000) as u64));
+        let spilled = has_spilled(child.id(), &directory.0);
         child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(directory.is_empty(), "after {moment}");
+        let killed = !child.wait().unwrap().success();
+        caught += u64::from(spilled && killed);
+        assert!(directory.is_empty(), "after moment {moment}");
     }
+    println!("{caught} of {moments} runs were killed with a file on the disk");
+    assert!(caught * 2 > moments, "{caught} of {moments} were in the middle of it");
 }

@@ -1,6 +1,9 @@
 //! Offloading and hybrids on random graphs: within both budgets, right on real bytes, as fast as the clock says.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use memfit_ir::{
     Algorithm, Bytes, Codec, Device, GraphBuilder, InPlace, Limits, Link, Nanos, OpId, OpSpec, Plan, Price,
     Program, Step, Store, Tier, ValueSpec,
@@ -112,6 +115,16 @@ fn planned_with(
     found.collect::<Vec<_>>().first().copied()
 }
 
+/// What `graph` computes; that of the last graph is kept.
+fn truth_of(graph: &memfit_ir::Graph) -> Rc<Truth> {
+    thread_local!(static LAST: RefCell<Option<(memfit_ir::Digest, Rc<Truth>)>> = const { RefCell::new(None) });
+    let digest = graph.digest();
+    LAST.with_borrow_mut(|last| match last {
+        Some((of, truth)) if *of == digest => truth.clone(),
+        _ => last.insert((digest, Rc::new(Truth::of(graph)))).1.clone(),
+    })
+}
+
 /// How much `program` stores, which takes `cost`: the judge, real bytes and the clock are asked.
 fn held_to_account(
     graph: &memfit_ir::Graph,
@@ -133,7 +146,7 @@ fn held_to_account(
     let verified =
         verify(graph, &limits, plan.clone()).unwrap_or_else(|rejected| panic!("{what}: {rejected}"));
     assert!(verified.tier_peak(Tier::Host) <= device.host_memory, "{what}");
-    if let Err(fault) = check(&Truth::of(graph), graph, &limits, &plan) {
+    if let Err(fault) = check(&truth_of(graph), graph, &limits, &plan) {
         panic!("{what}: wrong bytes: {fault:?}");
     }
     assert!(recomputes || timeline.recomputes == 0, "{what}");
@@ -186,14 +199,16 @@ fn hybrids_are_not_slower_than_either_alone() {
 fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
     let (mut found, mut tight, mut stores, mut hidden, mut on_disk) = (0, 0, 0, 0, 0);
     // A part of the graphs, and on each a part of the strategies; `MEMFIT_CASES=10000` takes as many graphs and all strategies that
-    // are quick.
-    let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok());
+    // are quick, each graph with one of the memories.
+    let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse::<u64>().ok());
     for seed in 0..cases.unwrap_or(60) {
         let graph = if seed % 3 == 1 { graph_with_choices(seed) } else { graph(seed) };
         let order: Vec<OpId> = graph.op_ids().collect();
         let memories = [(90, 1 << 30, 0), (60, 1 << 30, 0), (30, 1 << 30, 0), (0, 1 << 30, 0)];
         let small = [(60, 40 * KIB, 0), (60, 40 * KIB, 1 << 30), (30, 20 * KIB, 1 << 30), (60, 0, 1 << 30)];
-        for (part, host, capacity) in memories.into_iter().chain(small) {
+        let cells = memories.into_iter().chain(small);
+        let asked = |at: usize| cases.is_none() || at as u64 == seed / 6 % 8;
+        for (_, (part, host, capacity)) in cells.enumerate().filter(|(at, _)| asked(*at)) {
             let mut device = linked(Bytes(host));
             if capacity > 0 {
                 let link = Link { out_bandwidth: 8e8, in_bandwidth: 9e8, ..device.link.unwrap() };
@@ -228,8 +243,10 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
                         stores += count;
                         on_disk += usize::from(capacity > 0 && count > 0);
                         hidden += usize::from(count > 0 && time == task.base_time());
-                        // The same input, the same plan.
-                        assert_eq!(planned(), Some((time, count)), "{what}");
+                        // The same input, the same plan; of many graphs, on one of eight.
+                        if cases.is_none() || seed % 8 == 0 {
+                            assert_eq!(planned(), Some((time, count)), "{what}");
+                        }
                     }
                     None => tight += 1,
                 }

@@ -44,8 +44,8 @@ fn steps_are_as_fast_as_those_of_g10() {
 const FLASHNEURON: [(&str, u64, f64); 2] =
     [("bert-base-256", 10_884_612_096, 10_215.5), ("resnet152-1280", 266_407_002_112, 175_261.0)];
 
-/// The same choice of what moves, to the byte, and nearly the same time. The artifact counts an SSD of "3.2 GB/s" in GiB,
-/// and its allocator has two ends: it fetches a little later where the free memory is in pieces.
+/// The same choice of what moves, to the byte, and nearly the same time. The artifact counts an SSD of "3.2 GB/s" in GiB, and its
+/// memory in pages.
 fn flashneuron(name: &str, graph: &Graph) {
     let (_, bytes, published) = FLASHNEURON.into_iter().find(|(known, ..)| *known == name).unwrap();
     let mut device = input::device("g10-a100").unwrap();
@@ -59,5 +59,5 @@ fn flashneuron(name: &str, graph: &Graph) {
     println!("{name} by offload:flashneuron: {ms:.1} ms, {} B moved", summary.offloaded.0);
     assert!(summary.live_peak <= Bytes(40 << 30) && summary.host_peak == Bytes::ZERO, "{name}: {summary:?}");
     assert_eq!(summary.offloaded, Bytes(bytes), "{name}");
-    assert!((ms / published - 1.0).abs() < 0.035, "{name}: {ms}");
+    assert!((ms / published - 1.0).abs() < 0.02, "{name}: {ms}");
 }

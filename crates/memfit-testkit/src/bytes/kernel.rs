@@ -17,8 +17,7 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
 pub(super) fn hash(mut state: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8);
     for word in words.by_ref() {
-        let word = word.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-        state = mix(state, word);
+        state = mix(state, word.try_into().map_or(0, u64::from_be_bytes));
     }
     for &byte in words.remainder() {
         state = mix(state, u64::from(byte) + 1);
@@ -196,17 +195,16 @@ impl Truth {
             for (at, value) in op.reads.iter().enumerate().filter(|&(at, _)| !is_paired(&op, at)) {
                 state = whole(state, at, op.need(at), &values[value.index()]);
             }
+            let paired: Vec<usize> = (0..op.reads.len()).filter(|&at| is_paired(&op, at)).collect();
             for (output, value) in op.writes.iter().enumerate() {
                 let size = usize::try_from(graph.value(*value).size.0).unwrap_or(usize::MAX);
                 let filled = filled(&graph.value(*value));
                 let mut bytes = Vec::with_capacity(size + 1);
                 for at in 0..size.div_ceil(2) {
                     let mut state = state;
-                    for (operand, value) in op.reads.iter().enumerate() {
-                        if is_paired(&op, operand) {
-                            let need = op.need(operand);
-                            state = element(state, operand, need, &values[value.index()], at);
-                        }
+                    for &operand in &paired {
+                        let bytes = &values[op.reads[operand].index()];
+                        state = element(state, operand, op.need(operand), bytes, at);
                     }
                     let first = written(state, output, at);
                     bytes.extend(pair(first, 2 * at, filled));

@@ -168,13 +168,14 @@ impl<'a> Machine<'a> {
         }
         let most = outputs.iter().map(|span| (span.end - span.start).div_ceil(2)).max().unwrap_or(0);
         let mut firsts = vec![0; outputs.len()];
+        let fills: Vec<usize> = op.writes.iter().map(|&value| filled(&self.graph.value(value))).collect();
+        let paired: Vec<(usize, Span)> =
+            inputs.iter().copied().enumerate().filter(|&(at, _)| is_paired(&op, at)).collect();
         for step in 0..most {
             let at = if self.backwards { most - 1 - step } else { step };
             let mut state = state;
-            for (operand, &span) in inputs.iter().enumerate() {
-                if is_paired(&op, operand) {
-                    state = element(state, operand, op.need(operand), self.bytes(span), at);
-                }
+            for &(operand, span) in &paired {
+                state = element(state, operand, op.need(operand), self.bytes(span), at);
             }
             for (output, first) in firsts.iter_mut().enumerate() {
                 *first = written(state, output, at);
@@ -183,8 +184,7 @@ impl<'a> Machine<'a> {
                 let output = if self.backwards { outputs.len() - 1 - step } else { step };
                 let (span, first) = (outputs[output], firsts[output]);
                 let memory = &mut self.banks[span.bank][span.start..span.end];
-                let filled = filled(&self.graph.value(op.writes[output]));
-                for (into, byte) in memory.iter_mut().skip(2 * at).zip(pair(first, 2 * at, filled)) {
+                for (into, byte) in memory.iter_mut().skip(2 * at).zip(pair(first, 2 * at, fills[output])) {
                     *into = byte;
                 }
             }
