@@ -4,12 +4,12 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memfit_ir::{Bytes, Device, Graph, InPlace, Layout, Limits, Nanos, OpId, Place, Program};
-use memfit_plan::Context;
 use memfit_plan::families::{Named, default_of, placer};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{Placement, Placer, Problem, Unplaced};
 use memfit_plan::schedule::{self, Instead, Task};
+use memfit_plan::{Context, Means};
 use memfit_sim::simulate;
 
 use crate::choice::Choice;
@@ -70,8 +70,16 @@ pub(crate) struct Planner<'a> {
     pub(crate) placer: &'static dyn Placer,
     /// What schedules that recomputation proposes are tried with first: one of many must fit.
     pub(crate) quick: &'static dyn Placer,
-    /// By order, for recomputation: what was found for one budget serves for others.
-    tasks: Mutex<Vec<(Vec<OpId>, Arc<Task<'a>>)>>,
+    /// By order: what was found for one budget serves for others.
+    tasks: Mutex<Vec<Known<'a>>>,
+}
+
+/// The task of one order, and what is known of it.
+struct Known<'a> {
+    order: Vec<OpId>,
+    task: Arc<Task<'a>>,
+    /// No schedule by these means takes less within this budget.
+    least: Vec<((Bytes, Means), Nanos)>,
 }
 
 /// Schedules that are nearly within the budget for which the placer may search, for each order; and those of a scheduler that
@@ -223,11 +231,9 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let waits = |named: &Named| {
             let means = named.family.means;
-            !means.recompute
-                && orders.each().all(|order| {
-                    let task = self.task(order, &context);
-                    schedule::least_time(&task, budget, means, &context) > task.least_time()
-                })
+            let is_slower =
+                |order| self.least_time(order, budget, means) > self.task(order, &context).least_time();
+            !means.recompute && orders.each().all(is_slower)
         };
         let (last, first): (Vec<Named>, Vec<Named>) = schedulers.iter().partition(|named| waits(named));
         first.into_iter().chain(last).collect()
@@ -243,7 +249,7 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let task = self.task(order, &context);
         let means = named.family.means;
-        if worth < Nanos(u64::MAX) && schedule::least_time(&task, budget, means, &context) >= worth {
+        if worth < Nanos(u64::MAX) && self.least_time(order, budget, means) >= worth {
             return Err(Missed { needed: Bytes::MAX, why: None });
         }
         let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };
@@ -262,7 +268,7 @@ impl<'a> Planner<'a> {
                 // What others might do that are asked, too, counts.
                 let means = self.choice.means();
                 let bound = match means.moves() {
-                    true => schedule::least_time(&task, budget, means, &context),
+                    true => self.least_time(order, budget, means),
                     false => fit.bound,
                 };
                 let time_bound = bound.min(fit.placed.time);
@@ -278,13 +284,30 @@ impl<'a> Planner<'a> {
     /// The task of running the graph in `order`; the same one each time.
     fn task(&self, order: &[OpId], context: &Context<'_>) -> Arc<Task<'a>> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, task)) = tasks.iter().find(|(known, _)| known == order) {
-            return Arc::clone(task);
+        if let Some(known) = tasks.iter().find(|known| known.order == order) {
+            return Arc::clone(&known.task);
         }
         let replays_random = self.limits.replays_random;
         let task = Arc::new(Task::new(self.graph, order, self.in_place(), replays_random, context));
-        tasks.push((order.to_vec(), Arc::clone(&task)));
+        tasks.push(Known { order: order.to_vec(), task: Arc::clone(&task), least: Vec::new() });
         task
+    }
+
+    /// No schedule of the task of `order` takes less by `means` within `budget`; looked for once.
+    fn least_time(&self, order: &[OpId], budget: Bytes, means: Means) -> Nanos {
+        let context = self.context(Bytes::ZERO);
+        let (task, asked) = (self.task(order, &context), (budget, means));
+        let locked = || self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = locked().iter().find(|known| known.order == order).and_then(|known| {
+            known.least.iter().find(|(answered, _)| *answered == asked).map(|(_, least)| *least)
+        });
+        known.unwrap_or_else(|| {
+            let least = schedule::least_time(&task, budget, means, &context);
+            if let Some(known) = locked().iter_mut().find(|known| known.order == order) {
+                known.least.push((asked, least));
+            }
+            least
+        })
     }
 
     /// `program` placed without a search; or with one of the `searches` that are left, where it is above `budget` by no more

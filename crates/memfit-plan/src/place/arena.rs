@@ -57,6 +57,35 @@ pub(crate) struct Arena {
     pub(crate) enough: u64,
 }
 
+/// A part of an arena, to be packed above the rest of it.
+pub(crate) struct Above {
+    pub(crate) arena: Arena,
+    /// Of each of its pieces, the index in the whole arena.
+    names: Vec<u32>,
+    /// Bytes beneath.
+    base: u64,
+}
+
+impl Above {
+    /// `packing` of the part as one of `whole`, with the rest beneath.
+    pub(crate) fn lift(&self, whole: &Arena, packing: &Packing) -> Packing {
+        let mut offsets = vec![None; whole.len()];
+        for (&name, offset) in self.names.iter().zip(&packing.offsets) {
+            offsets[name as usize] = Some(offset.saturating_add(self.base));
+        }
+        let mut beneath = 0u64;
+        let sizes = whole.pieces.iter().map(|piece| piece.size);
+        let offsets = offsets.into_iter().zip(sizes).map(|(offset, size)| {
+            offset.unwrap_or_else(|| {
+                beneath += size;
+                beneath - size
+            })
+        });
+        let lifted = whole.packing(offsets.collect());
+        Packing { bound: whole.bound.max(packing.bound.saturating_add(self.base)), ..lifted }
+    }
+}
+
 /// Offsets for the pieces of an arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packing {
@@ -164,6 +193,29 @@ impl Arena {
     /// Whether the two must not share bytes although they do not meet.
     pub(crate) fn keeps_apart(&self, one: u32, other: u32) -> bool {
         self.apart.rows() > 0 && self.apart.row(one as usize).binary_search(&other).is_ok()
+    }
+
+    /// What is to be packed above the pieces that are live in every section: those can lie beneath all others, for what is
+    /// above one of them in a packing can move down by its size. `None` where that is nothing or everything, or where pieces
+    /// are pinned or kept apart.
+    pub(crate) fn above(&self) -> Option<Above> {
+        let all = u32::try_from(self.load.len()).unwrap_or(u32::MAX);
+        let is_whole = |piece: &Piece| piece.width() == all;
+        if self.apart.rows() > 0 || !self.pins.is_empty() || !self.pieces.iter().any(is_whole) {
+            return None;
+        }
+        let mut names = self.ids();
+        names.retain(|&index| !is_whole(&self.pieces[index as usize]));
+        let mut pieces: Vec<Piece> = names.iter().map(|&index| self.pieces[index as usize]).collect();
+        if pieces.is_empty() {
+            return None;
+        }
+        let base = self.pieces.iter().filter(|piece| is_whole(piece)).map(|piece| piece.size).sum::<u64>();
+        let load = sections(&mut pieces);
+        let bound = self.bound.saturating_sub(base);
+        let arena =
+            Arena { pieces, load, bound, enough: self.enough.saturating_sub(base), ..Arena::default() };
+        Some(Above { arena, names, base })
     }
 
     /// The packing with these offsets.

@@ -49,7 +49,8 @@ pub fn least_time(task: &Task<'_>, budget: Bytes, means: Means, context: &Contex
         task.cost.iter().scan(0u64, |sum, &cost| Some(std::mem::replace(sum, *sum + cost))).collect();
     let all = task.base_time().0;
     let links = (out > 0.0).then_some((out, back));
-    let most = crossings.each().map(|(over, node)| {
+    // Not even all that may run again is enough: the floor says so, not this bound.
+    let most = crossings.each().fold(0.0, |most: f64, (over, node)| {
         let cover = crossings.cover(node);
         let after = (all - times[node]) as f64;
         let windows = links.map(|links| Windows::of(&crossings, node, &times, links));
@@ -65,14 +66,15 @@ pub fn least_time(task: &Task<'_>, budget: Bytes, means: Means, context: &Contex
                 windows.as_ref().map_or((0.0, 0.0), |windows| windows.times(moved, stored));
             before.max(times[node] as f64) + returned.max(after + again)
         };
-        match (links.is_some(), means.recompute) {
+        let least = match (links.is_some(), means.recompute) {
+            // Another node says more already.
+            (true, true) if time(0.0).min(time(over as f64)) <= most => most,
             (true, true) => least_of(over as f64, time),
             (true, false) => time(over as f64),
             (false, _) => time(0.0),
-        }
+        };
+        if least.is_finite() { most.max(least) } else { most }
     });
-    // Not even all that may run again is enough: the floor says so, not this bound.
-    let most = most.filter(|time| time.is_finite()).fold(0.0, f64::max);
     least.max(down(most))
 }
 

@@ -1,6 +1,6 @@
 //! The best of many, then search, until nothing lower is possible or the effort is spent.
 //!
-//! The ladder: online best fit; the canonical dives; branch and bound on each independent part, where all are
+//! What is live throughout lies beneath everything else. Above it, the ladder: online best fit; the canonical dives; branch and bound on each independent part, where all are
 //! small enough (`exact/`); then, in turns that double, dives with noisy orders, large-neighbourhood search
 //! (`windows.rs`) and branch and bound with other noise; where the bound was not met, every other placer that is quick enough, so that `best` is
 //! never above any of them.
@@ -64,12 +64,24 @@ const NOISE: [u32; 3] = [10, 30, 3];
 
 impl Best {
     fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
+        let above = arena.above();
+        let mut best = match &above {
+            Some(above) => above.lift(arena, &self.searched(&above.arena, context)),
+            None => self.searched(arena, context),
+        };
+        if best.height > arena.enough.max(best.bound) {
+            if above.is_some() {
+                keep(&mut best, descent::start(arena, context.stop));
+            }
+            floor(arena, &mut best, context);
+        }
+        best
+    }
+
+    fn searched(self, arena: &Arena, context: &Context<'_>) -> Packing {
         let mut best = descent::start(arena, context.stop);
         let budget = self.work.saturating_mul(u64::from(context.effort));
         self.search(arena, &mut best, budget, context);
-        if best.height > arena.enough.max(best.bound) {
-            floor(arena, &mut best, context);
-        }
         best
     }
 

@@ -10,6 +10,7 @@
 //! - bookkeeping is incremental, nothing is sorted or scanned but the candidates of a node;
 //! - orders are not run to the end but restarted with growing limits and noise, since how long an order
 //!   takes is a matter of luck with a heavy tail; one order learns which sections failed before;
+//! - what is live throughout lies beneath everything else, and is left out of the search;
 //! - the capacity is searched from both sides: each round tries the bound and a height between it and the
 //!   lowest packing known, which moves towards the one that was of use.
 //!
@@ -61,13 +62,22 @@ impl Placer for Exact {
 
     fn place(&self, problem: &Problem, context: &Context<'_>) -> Result<Placement, Unplaced> {
         place(problem, context, Does::ALL, &|arena| {
-            let mut best = descent::start(arena, context.stop);
-            let budget = worth(arena, &best, self.work, context.effort);
-            // Each node then looks at every piece that is kept apart as well.
-            let budget = if arena.apart.rows() == 0 { budget } else { budget / 64 };
-            improve(arena, &mut best, budget, context.seed, context);
-            Ok(best)
+            Ok(match arena.above() {
+                Some(above) => above.lift(arena, &self.pack(&above.arena, context)),
+                None => self.pack(arena, context),
+            })
         })
+    }
+}
+
+impl Exact {
+    fn pack(self, arena: &Arena, context: &Context<'_>) -> Packing {
+        let mut best = descent::start(arena, context.stop);
+        let budget = worth(arena, &best, self.work, context.effort);
+        // Each node then looks at every piece that is kept apart as well.
+        let budget = if arena.apart.rows() == 0 { budget } else { budget / 64 };
+        improve(arena, &mut best, budget, context.seed, context);
+        best
     }
 }
 
@@ -185,6 +195,12 @@ struct Task {
 const ORDERS: [Order; 8] =
     [Order::Atw, Order::Birth, Order::Twa, Order::Taw, Order::Wat, Order::Blame, Order::Size, Order::Death];
 
+/// Work that a search may do in any case: some ten ms.
+const LEAST: u64 = 20_000_000;
+
+/// Nodes between two looks at what a search has taken.
+const NODES: u64 = 256;
+
 /// Noise of the rounds in percent; the first round has none.
 const NOISE: [u32; 4] = [10, 30, 5, 50];
 
@@ -213,6 +229,9 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
             let some = ORDERS.iter().enumerate().filter(|(at, _)| (*at as u64 + round).is_multiple_of(2));
             tasks.extend(some.map(|(at, &order)| Task { order, capacity: trial, noise, habits: habits(at) }));
         }
+        // A round of wide pieces may be worth many times the budget: each search has its share of what is left.
+        let left = goal.budget.saturating_sub(found.work).max(goal.budget / 4);
+        let most = Most { nodes: limit, work: (left / tasks.len() as u64).max(LEAST) };
         let first = AtomicUsize::new(usize::MAX);
         let runs: Vec<Run> = tasks
             .par_iter()
@@ -220,7 +239,7 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
             .map(|(at, task)| {
                 let seed = goal.seed.wrapping_add(round << 8).wrapping_add(at as u64);
                 let cut = || first.load(Ordering::Relaxed) < at || stop();
-                let run = task.run(inst, limit, &blame, seed, &cut);
+                let run = task.run(inst, most, &blame, seed, &cut);
                 if matches!(run.outcome, Outcome::Found(_)) {
                     first.fetch_min(at, Ordering::Relaxed);
                 }
@@ -267,7 +286,8 @@ pub(crate) fn attempt(
 ) -> (Option<Vec<u64>>, u64) {
     let habits = Habits { stairs: seed & 4 == 0, pivots: seed & 8 == 0 };
     let task = Task { order, capacity, noise: NOISE[(seed % 4) as usize], habits };
-    let run = task.run(inst, limit, &vec![0; inst.sections()], seed, cut);
+    let most = Most { nodes: limit, work: u64::MAX };
+    let run = task.run(inst, most, &vec![0; inst.sections()], seed, cut);
     match run.outcome {
         Outcome::Found(offsets) => (Some(offsets), run.work),
         _ => (None, run.work),
@@ -281,13 +301,20 @@ struct Run {
     work: u64,
 }
 
+/// What a search may take.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    nodes: u64,
+    work: u64,
+}
+
 impl Task {
-    fn run(&self, inst: &Instance, limit: u64, blame: &[u64], seed: u64, cut: &dyn Fn() -> bool) -> Run {
+    fn run(&self, inst: &Instance, most: Most, blame: &[u64], seed: u64, cut: &dyn Fn() -> bool) -> Run {
         let noise = if self.noise == 0 { Vec::new() } else { noise(inst.len(), self.noise, seed) };
         let mut search = Search::new(inst, self.order, self.capacity, noise, blame.to_vec(), self.habits);
         let mut outcome = Outcome::Open;
-        while outcome == Outcome::Open && search.nodes < limit && !cut() {
-            outcome = search.run(1024.min(limit - search.nodes));
+        while outcome == Outcome::Open && search.nodes < most.nodes && search.work < most.work && !cut() {
+            outcome = search.run(NODES.min(most.nodes - search.nodes));
         }
         for (failures, before) in search.blame.iter_mut().zip(blame) {
             *failures -= before;

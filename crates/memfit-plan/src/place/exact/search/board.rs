@@ -59,7 +59,9 @@ impl Search<'_> {
         }
         self.trail.push(Undo::Low(piece, before));
         self.low[piece as usize] = low;
-        for section in self.inst.lo[piece as usize] as usize..self.inst.hi[piece as usize] as usize {
+        let (lo, hi) = (self.inst.lo[piece as usize] as usize, self.inst.hi[piece as usize] as usize);
+        self.work += (hi - lo) as u64 / 4;
+        for section in lo..hi {
             if self.floor[section] == before {
                 self.touch(section);
             }
