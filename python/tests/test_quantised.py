@@ -106,7 +106,17 @@ def test_optimizers_of_all_parameters_together_are_refused():
         _quantised.quantise_state(torch.optim.LBFGS(net.parameters()))
 
 
-def test_fit_takes_it_by_name_and_a_step_takes_less():
+def test_the_strategy_asks_for_the_codec():
+    for lossy in ((), ("int8",)):
+        with pytest.raises(memfit.UsageError, match="`state8` is not allowed"):
+            memfit.torch.fit(print, 1 << 30, strategy="compress:quantised-state", lossy=lossy)
+
+
+BY_STRATEGY = {"strategy": "compress:quantised-state", "lossy": "state8"}
+
+
+@pytest.mark.parametrize("options", [{"lossy": "quantised-state"}, BY_STRATEGY], ids=["lossy", "strategy"])
+def test_fit_takes_it_by_name_and_a_step_takes_less(options):
     _, optimizer, step, batch = training()
     with memfit.torch.Meter() as meter:
         images = batch()
@@ -116,7 +126,7 @@ def test_fit_takes_it_by_name_and_a_step_takes_less():
     gc.collect()
     _, optimizer, step, batch = training()
     images = batch()
-    fitted = memfit.torch.fit(step, 1 << 30, check=False, lossy="quantised-state")
+    fitted = memfit.torch.fit(step, 1 << 30, check=False, **options)
     found = [float(fitted(*images)) for _ in range(5)]
     assert found[-1] < found[0] and fitted.report.guided is not None
     assert fitted.report.lossy == ["quantised-state"]

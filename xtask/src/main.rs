@@ -6,6 +6,7 @@ mod bench;
 mod hammer;
 mod imports;
 mod licences;
+mod miri;
 mod python;
 mod run;
 mod tidy;
@@ -35,7 +36,7 @@ enum Command {
     /// Run the lints, then all tests: what must be green before anything lands
     Ci {
         /// Parts of it
-        #[arg(value_enum, default_values_t = [Job::Lint, Job::Docs, Job::Rust, Job::Python])]
+        #[arg(value_enum, default_values_t = [Job::Lint, Job::Docs, Job::Rust, Job::Miri, Job::Python])]
         jobs: Vec<Job>,
     },
     /// Take what is printed now for what the snapshot tests expect: look at the difference before it is committed
@@ -59,6 +60,8 @@ enum Command {
     Wheel,
     /// Make the corpus graphs again from their models (needs PyTorch: installs it into `.venv-test`)
     Corpus,
+    /// Run the scalar codecs, on spoilt bytes too, and the tests of `memfit-ir` under Miri, which sees reads out of bounds
+    Miri,
     /// Send spoilt files to every reader: none may panic, take long or take much memory
     #[command(disable_help_flag = true)]
     Fuzz {
@@ -86,6 +89,8 @@ enum Job {
     Docs,
     /// Rust tests, and a short hammer
     Rust,
+    /// What `xtask miri` runs; left out, and said so, where Miri is not installed
+    Miri,
     /// Python tests
     Python,
 }
@@ -112,6 +117,11 @@ fn run(command: &Command) -> Result<()> {
             Job::Lint => lints(),
             Job::Docs => docs(),
             Job::Rust => rust(),
+            Job::Miri if miri::is_there() => miri::test(),
+            Job::Miri => {
+                run::say(&format!("skipped: {}", miri::MISSING));
+                Ok(())
+            }
             Job::Python => python::test(),
         }),
         Command::Bless => bless(),
@@ -128,6 +138,7 @@ fn run(command: &Command) -> Result<()> {
                 &[("PYTHONPATH", "python")],
             )
         }
+        Command::Miri => miri::test(),
         Command::Fuzz { options } => fuzz(options),
         Command::Hammer { plans, seed } => hammer(*plans, *seed),
     }

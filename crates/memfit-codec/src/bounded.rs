@@ -17,6 +17,8 @@ use crate::Damaged;
 mod pack;
 mod quantise;
 mod wide;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use quantise::{Quantised, dequantise, quantise};
 use quantise::{Step, codes_of, escapes_of, values_of};
@@ -73,24 +75,47 @@ pub fn bound(size: usize) -> usize {
 ///
 /// [`BadBound`].
 pub fn encode(data: &[u8], bound: f64, predictor: Predictor) -> Result<Vec<u8>, BadBound> {
-    let step = Step::new(narrowed(bound)?);
-    let (words, tail) = data.as_chunks::<WORD>();
-    let mut packed = Vec::with_capacity(self::bound(data.len()));
-    packed.extend_from_slice(&step.bound().to_le_bytes());
-    packed.push(u8::from(predictor == Predictor::Lorenzo));
-    packed.resize(HEAD + words.len().div_ceil(BLOCK), 0);
-    wide::encode(words, step, predictor == Predictor::Lorenzo, &mut packed);
-    packed.extend_from_slice(tail);
+    let mut packed = Vec::new();
+    encode_into(data, bound, predictor, &mut packed)?;
     Ok(packed)
 }
 
-/// Appends all blocks, and writes their bytes after the head. By batches, of which compilers make vectors.
+/// As [`encode`], into memory that is there: `packed`, whose bytes are replaced.
+///
+/// # Errors
+///
+/// [`BadBound`]: then nothing is changed.
+pub fn encode_into(
+    data: &[u8],
+    bound: f64,
+    predictor: Predictor,
+    packed: &mut Vec<u8>,
+) -> Result<(), BadBound> {
+    let step = Step::new(narrowed(bound)?);
+    let (words, tail) = data.as_chunks::<WORD>();
+    packed.clear();
+    packed.reserve(self::bound(data.len()));
+    packed.extend_from_slice(&step.bound.to_le_bytes());
+    packed.push(u8::from(predictor == Predictor::Lorenzo));
+    packed.resize(HEAD + words.len().div_ceil(BLOCK), 0);
+    wide::encode(words, step, predictor == Predictor::Lorenzo, packed);
+    packed.extend_from_slice(tail);
+    Ok(())
+}
+
+/// Appends all blocks, and writes their bytes from `widths` on; `before` is the code before them. By batches, of which compilers make
+/// vectors.
 #[inline(always)]
-fn encode_blocks(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut Vec<u8>) {
+fn encode_blocks(
+    words: &[[u8; WORD]],
+    step: Step,
+    chained: bool,
+    (widths, mut before): (usize, i32),
+    packed: &mut Vec<u8>,
+) {
     let (mut codes, mut holds, mut folds) = ([0; BATCH], [0; BATCH], [0; BATCH]);
     let mut planes = [[0; BATCH]; 4];
     let mut bytes = [0; BATCH * WORD + pack::ROOM];
-    let mut before = 0;
     for (batch, words) in words.chunks(BATCH).enumerate() {
         let mut filled = 0;
         let values: [f32; BATCH] = loaded(words);
@@ -114,7 +139,7 @@ fn encode_blocks(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut V
             let planes = planes.each_ref().map(|plane| &plane.as_chunks::<BLOCK>().0[at]);
             let (size, width) = pack_block(block, width_of(folds), planes, escapes[at], &mut bytes[filled..]);
             filled += size;
-            packed[HEAD + batch * (BATCH / BLOCK) + at] = width;
+            packed[widths + batch * (BATCH / BLOCK) + at] = width;
         }
         packed.extend_from_slice(&bytes[..filled]);
     }
@@ -144,6 +169,13 @@ fn pack_block(
     escapes: u32,
     out: &mut [u8],
 ) -> (usize, u8) {
+    pack::write(planes, width, out);
+    finished(block, width, escapes, out)
+}
+
+/// Adds the escapes of a block to its codes, which have been written to `out`, or writes it as it is where that takes no more.
+#[inline(always)]
+fn finished(block: &[[u8; WORD]], width: usize, escapes: u32, out: &mut [u8]) -> (usize, u8) {
     let bytes = pack::bytes(width);
     let escaped = if escapes == 0 { 0 } else { 4 + WORD * escapes.count_ones() as usize };
     if bytes + escaped >= WORD * block.len() {
@@ -151,7 +183,6 @@ fn pack_block(
         out[..plain.len()].copy_from_slice(plain);
         return (plain.len(), PLAIN);
     }
-    pack::write(planes, width, out);
     let width = u8::try_from(width).unwrap_or(u8::MAX);
     if escapes == 0 {
         return (bytes, width);
@@ -171,23 +202,35 @@ fn pack_block(
 ///
 /// [`Damaged`] if [`encode`] does not make `packed` of that many bytes.
 pub fn decode(packed: &[u8], size: usize) -> Result<Vec<u8>, Damaged> {
-    let damaged = Damaged { encoded: packed.len(), size };
-    let blocks = (size / WORD).div_ceil(BLOCK);
     // A block of zeros is one byte, so nothing is reserved that the input is not worth.
-    let (head, rest) = packed.split_at_checked(HEAD + blocks).ok_or(damaged)?;
+    if packed.len() < HEAD + (size / WORD).div_ceil(BLOCK) {
+        return Err(Damaged { encoded: packed.len(), size });
+    }
+    let mut data = vec![0; size];
+    decode_into(packed, &mut data)?;
+    Ok(data)
+}
+
+/// As [`decode`], into memory that is there: `data`, which is filled. What is in it after an error is not said.
+///
+/// # Errors
+///
+/// As [`decode`].
+pub fn decode_into(packed: &[u8], data: &mut [u8]) -> Result<(), Damaged> {
+    let damaged = Damaged { encoded: packed.len(), size: data.len() };
+    let (words, tail) = data.as_chunks_mut::<WORD>();
+    let (head, rest) = packed.split_at_checked(HEAD + words.len().div_ceil(BLOCK)).ok_or(damaged)?;
     let ([a, b, c, d, predictor], widths) = head.split_first_chunk::<HEAD>().ok_or(damaged)?;
     let bound = f32::from_le_bytes([*a, *b, *c, *d]);
     if *predictor > 1 || narrowed(f64::from(bound)) != Ok(bound) {
         return Err(damaged);
     }
-    let mut data = vec![0; size];
-    let (words, tail) = data.as_chunks_mut::<WORD>();
     let rest = wide::decode(widths, rest, Step::new(bound), *predictor == 1, words).ok_or(damaged)?;
     if rest.len() != tail.len() {
         return Err(damaged);
     }
     tail.copy_from_slice(rest);
-    Ok(data)
+    Ok(())
 }
 
 /// Unpacks all blocks; what stands after them.

@@ -132,7 +132,9 @@ fn power(words: &[u32; BLOCK]) -> u32 {
 #[inline(always)]
 fn from_eighths(packed: &[u8], words: &mut [[u8; WORD]]) {
     let Some((scale, packed)) = packed.split_first_chunk::<SCALE>() else { return };
-    let scale = f32::from_ne_bytes(*scale);
+    // Whatever the bytes are, a scale that `power` could have found: of two NaN that are multiplied, processors keep either.
+    let power = (u32::from_ne_bytes(*scale) >> 23 & 0xff).clamp(1, 246);
+    let scale = f32::from_bits(power << 23);
     let mut codes = [0; BLOCK];
     copy(&mut codes, packed);
     let all = codes.map(|code| (f32::from_bits(narrow::from_fp8(code)) * scale).to_bits());

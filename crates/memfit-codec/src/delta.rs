@@ -183,7 +183,7 @@ mod tests {
         let ordered = values.map(|value| float32::ordered(value.to_bits()));
         assert!(ordered.windows(2).all(|pair| pair[0] < pair[1]), "{ordered:x?}");
         assert_eq!(float32::ordered(0.0f32.to_bits()) - float32::ordered((-0.0f32).to_bits()), 1);
-        for bits in 0..=u16::MAX {
+        for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 997 } else { 1 }) {
             assert_eq!(float16::unordered(float16::ordered(bits)), bits);
         }
     }
@@ -205,7 +205,8 @@ mod tests {
             state.to_le_bytes()[5]
         };
         for number in Number::ALL {
-            for size in (0..40).chain([4096, 4097]) {
+            let long = if cfg!(miri) { [50, 67] } else { [4096, 4097] };
+            for size in (0..40).step_by(if cfg!(miri) { 11 } else { 1 }).chain(long) {
                 let (data, base): (Vec<u8>, Vec<u8>) = (0..size).map(|_| (draw(), draw())).unzip();
                 let delta = encode(&data, &base, number).unwrap();
                 assert_eq!(delta.len(), size);
@@ -221,7 +222,7 @@ mod tests {
     /// Any bytes are a difference: nothing is refused but another size, and nothing is lost.
     #[test]
     fn any_bytes_are_a_difference() {
-        for bits in 0..=u16::MAX {
+        for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 3989 } else { 1 }) {
             for base in [0, 1, 0x7f80, 0x8000, 0xffff, 0x3c00] {
                 let (bits, base) = (bits.to_le_bytes(), u16::to_le_bytes(base));
                 let data = decode(&bits, &base, Number::Float16).unwrap();

@@ -98,6 +98,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic alone, of very many values")]
     fn halves_are_those_of_the_crate_half() {
         let some = (0..200_000u32).map(|at| at.wrapping_mul(0x9E37_79B9));
         for bits in edges(from_bf16, 1 << 16).chain(edges(from_f16, 1 << 16)).chain(some) {
@@ -124,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic alone, of very many values")]
     fn e4m3_is_the_nearest_there_is() {
         for code in (0..=u8::MAX).filter(|code| code & 0x7f != 0x7f) {
             assert_eq!(f64::from(f32::from_bits(from_fp8(code))), value8(code));

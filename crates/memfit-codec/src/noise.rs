@@ -92,6 +92,7 @@ mod tests {
 
     /// The halves are even: their mean and their variance are as they should be within five standard deviations.
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic alone, of very many values")]
     fn halves_are_even() {
         let (mut sum, mut squares, count) = (0.0, 0.0, 400.0 * 256.0);
         for group in 0..400 {

@@ -223,6 +223,9 @@ fn decode<const BITS: usize, const MASK: bool>(packed: &[u8], words: &mut [[u8; 
     let Some((numbers, packed)) = packed.split_first_chunk::<NUMBERS>() else { return false };
     let (mask, packed) = packed.split_at(if MASK { words.len().div_ceil(8) } else { 0 });
     let range = Range::of(*numbers);
+    if !(range.scale.is_finite() && range.least.is_finite()) {
+        return false;
+    }
     let mut codes = [0; GROUP];
     unpack::<BITS>(packed, &mut codes);
     let mut filled = [u8::MAX; GROUP / 8];

@@ -254,6 +254,7 @@ mod tests {
 
     /// By the definition: all codes, the nearest of them, of two as near that nearer to zero.
     #[test]
+    #[cfg_attr(miri, ignore = "arithmetic alone, of very many values")]
     fn a_magnitude_gets_the_nearest_code() {
         for (is_signed, tree) in [(true, &*WITH_SIGNS), (false, &*WITHOUT)] {
             let values = magnitudes(is_signed);

@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn what_is_packed_comes_out_bit_by_bit() {
         let mut state = 7;
-        for size in (0..200).chain([4096, 4097, 65_535]) {
+        let long = if cfg!(miri) { [257, 259, 300] } else { [4096, 4097, 65_535] };
+        for size in (0..200).step_by(if cfg!(miri) { 41 } else { 1 }).chain(long) {
             for sparse in [0, 1, 2, 9] {
                 let word = |state: &mut u64| {
                     if sparse == 0 || !draw(state).is_multiple_of(sparse + 1) { 0 } else { draw(state) }
@@ -258,7 +259,8 @@ mod tests {
             .collect();
         let packed = encode(&data);
         let (mut refused, mut taken) = (0, 0);
-        for _ in 0..20_000 {
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        for _ in 0..rounds {
             let mut broken = packed.clone();
             let at = usize::try_from(draw(&mut state)).unwrap() % broken.len();
             match draw(&mut state) % 4 {
@@ -271,7 +273,7 @@ mod tests {
             assert!(others.iter().all(|other| *other == scalar));
             *(if scalar.is_ok() { &mut taken } else { &mut refused }) += 1;
         }
-        assert!(refused > 5_000 && taken > 1_000, "{refused} refused, {taken} taken");
+        assert!(refused > rounds / 4 && taken > rounds / 20, "{refused} refused, {taken} taken");
     }
 
     #[test]

@@ -112,6 +112,7 @@ struct Row {
     size: u64,
     role: Role,
     density: Option<f32>,
+    sensitivity: Option<f32>,
     dtype: Dtype,
     /// The buffer it is in now.
     holder: Maybe<BufferId>,
@@ -148,10 +149,16 @@ impl Log {
         Bytes((rows + operands + steps + buffers + events) as u64)
     }
 
-    /// `value` is taken to be as dense, and of the type, that a plan rests on.
+    /// `value` is taken to be as dense, of the type and as sensitive as a plan rests on.
     pub(crate) fn expect(&mut self, value: ValueId, planned: Value<'_>) {
         let this = &mut self.values[value.index()];
         (this.density, this.dtype) = (planned.density, planned.dtype);
+        this.sensitivity = planned.sensitivity;
+    }
+
+    /// Gradients are so sensitive to `value`.
+    pub(crate) fn sense(&mut self, value: ValueId, sensitivity: f32) {
+        self.values[value.index()].sensitivity = Some(sensitivity);
     }
 
     /// `value` is of type `dtype`, and as dense as this, unless something rests on another density already.
@@ -174,7 +181,9 @@ impl Log {
     fn value(&mut self, size: u64, role: Role) -> ValueId {
         let (holder, next_version, first) = (Maybe::NONE, Maybe::NONE, ValueId::at(self.values.len()));
         let (density, dtype) = (None, Dtype::Other);
-        self.values.push(Row { size, role, density, dtype, holder, next_version, first, home: None });
+        let home = None;
+        let sensitivity = None;
+        self.values.push(Row { size, role, density, sensitivity, dtype, holder, next_version, first, home });
         first
     }
 
@@ -419,9 +428,10 @@ impl Log {
         }
         let mut builder = GraphBuilder::new("recorded");
         builder.replays_random(true); // The engine has its hosts do so.
-        for (index, &Row { size, role, density, dtype, .. }) in self.values.iter().enumerate() {
+        for (index, &Row { size, role, density, sensitivity, dtype, .. }) in self.values.iter().enumerate() {
             let (name, size) = (format!("v{index}"), Bytes(size));
-            builder.value(ValueSpec { name, size, role, density, dtype, ..ValueSpec::default() })?;
+            let spec = ValueSpec { name, size, role, density, sensitivity, dtype, ..ValueSpec::default() };
+            builder.value(spec)?;
         }
         let (mut read, mut over) = (0, 0);
         for (index, op) in self.ops.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use memfit_ir::{Bytes, Nanos, Need};
 
+use crate::TensorId;
 use crate::call::Output;
 use crate::engine::Engine;
 use crate::evict::Ask;
@@ -298,6 +299,16 @@ impl<H: Host> Engine<'_, H> {
             {
                 self.unweighed.push((storage, value));
             }
+        }
+    }
+
+    /// Notes that gradients are so sensitive to what `tensor` holds now: [`memfit_ir::Value::sensitivity`].
+    pub fn sense(&mut self, tensor: TensorId, sensitivity: f32) {
+        let Some(this) = self.state.tensors.get(tensor.index()).filter(|this| this.alive) else { return };
+        let root = self.state.storage(this.storage).root;
+        let value = self.state.tensors.get(root as usize).and_then(|root| root.value.get());
+        if let (Some(log), Some(value)) = (&mut self.log, value) {
+            log.sense(value, sensitivity);
         }
     }
 

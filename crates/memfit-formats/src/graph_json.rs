@@ -52,6 +52,8 @@ struct ValueJson<'a> {
     role: Role,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     density: Option<f32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sensitivity: Option<f32>,
     #[serde(default, deserialize_with = "json::object", skip_serializing_if = "Option::is_none")]
     pin: Option<PinJson>,
 }
@@ -196,6 +198,7 @@ fn value_spec(value: ValueJson<'_>) -> Result<ValueSpec, (String, String)> {
         shape: value.shape,
         role: value.role,
         density: value.density,
+        sensitivity: value.sensitivity,
         pin,
     })
 }
@@ -301,6 +304,7 @@ fn value_json(value: Value<'_>) -> ValueJson<'_> {
         shape: value.shape.to_vec(),
         role: value.role,
         density: value.density,
+        sensitivity: value.sensitivity,
         pin: value.pin.map(|pin| PinJson { bank: pin.bank, offset: pin.offset.map(|offset| offset.0) }),
     }
 }

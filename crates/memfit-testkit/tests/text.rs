@@ -62,6 +62,7 @@ fn strange_names_and_numbers_survive_printing() {
         shape: vec![0, u64::MAX],
         role: Role::Input,
         density: Some(0.1),
+        sensitivity: Some(2.5),
         ..ValueSpec::default()
     };
     let value = builder.value(strange).unwrap();

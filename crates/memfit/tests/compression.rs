@@ -77,6 +77,18 @@ fn without_shapes(mut document: Value) -> Value {
     document
 }
 
+/// `document` where the places within a pool's windows take `bits` each.
+fn with_places(mut document: Value, bits: u64) -> Value {
+    let ops = document["ops"].as_array().unwrap().clone();
+    for op in ops.iter().filter(|op| op["kind"] == POOL) {
+        let places = document["values"][operand(op, "writes", 1).unwrap()].as_object_mut().unwrap();
+        let bytes = places["bytes"].as_u64().unwrap() / 8 * bits / 8;
+        places.retain(|key, _| key != "shape" && key != "dtype");
+        places["bytes"] = json!(bytes.max(1));
+    }
+    document
+}
+
 fn device() -> Device {
     input::device("A100-80").unwrap()
 }
@@ -181,6 +193,24 @@ fn footprint(graph: &Graph, program: &Program) -> u64 {
         most = most.max(now);
     }
     stashed + most
+}
+
+/// As Gist's own graphs are: pools keep no places without Binarize (cuDNN finds them again from input and output), and with it places of
+/// 4 bits and no maps.
+#[test]
+fn gist_has_the_published_factor_of_signs_with_its_own_pools() {
+    let (device, captured) = (device(), document("vgg16-train-b256"));
+    let footprint = |document: Value, strategies: &[&str], budget| {
+        let graph = graph_of(&document);
+        let found = planned((&graph, &device), strategies, &[], budget).unwrap();
+        footprint(&graph, &found.verified.plan().program) as f64
+    };
+    let before = footprint(with_places(captured.clone(), 0), &["order:given"], Budget::Bytes(Bytes(1 << 40)));
+    let after = without_shapes(with_places(captured, 4));
+    let after = footprint(after, &["order:given", "compress:gist-lossless"], Budget::OfPeak(0.95));
+    let factor = before / after;
+    println!("footprint {:.2} GB, {:.2} GB: {factor:.3}", before / 1e9, after / 1e9);
+    assert!((factor / 1.34 - 1.0).abs() <= 0.05, "{factor}");
 }
 
 /// Gist on VGG-16: its factors with Binarize, with sparse storage too, and with reduced precision, and the step time that it takes.
@@ -311,4 +341,71 @@ fn a_quarter_is_left_of_state_in_eight_bits() {
     assert_eq!(found.lossy, [Codec::State8]);
     // Four bytes become one and a 512th.
     assert!((saved.ratio(state) - 0.75).abs() < 0.01, "{}", saved.ratio(state));
+}
+
+/// Eight maps of 1 MiB that wait for the backward pass. Gradients are a thousand times as sensitive to the first two as to the others,
+/// if that is said at all.
+fn with_sensitivities(said: bool) -> Graph {
+    let mut values = vec![json!({"name": "x", "bytes": 1 << 20, "role": "input"})];
+    let mut ops = Vec::new();
+    for at in 1..=8 {
+        values.push(json!({"name": format!("map{at}"), "bytes": 1 << 20}));
+        if said {
+            values[at]["sensitivity"] = json!(if at <= 2 { 1000.0 } else { 1.0 });
+        }
+        ops.push(json!({"kind": "tanh", "flops": 1e6, "reads": [at - 1], "writes": [at]}));
+    }
+    for at in (1..=8).rev() {
+        values.push(json!({"name": format!("gradient{at}"), "bytes": 1 << 20, "role": "gradient"}));
+        let before = if at == 8 { vec![at] } else { vec![values.len() - 2, at] };
+        let made = values.len() - 1;
+        let op = json!({"kind": "tanh_backward", "phase": "backward", "flops": 1e6, "reads": before, "writes": [made]});
+        ops.push(op);
+    }
+    let last = values.len() - 1;
+    graph_of(&json!({
+        "schema": "memfit-graph/1",
+        "name": "maps",
+        "replays_random": true,
+        "values": values,
+        "ops": ops,
+        "results": [last],
+    }))
+}
+
+/// GACT (ICML 2022): within the same bytes, bits by sensitivity have less error than as many for all (Σ C·2^(−2b)).
+#[test]
+fn bits_go_where_gradients_are_sensitive() {
+    let device = device();
+    let few = [Codec::Int8, Codec::Int4, Codec::Int2];
+    let bits = |codec: Codec| few.iter().position(|&one| one == codec).map(|at| 8 >> at);
+    let mut differ = 0;
+    for kib in [4000, 4400, 4700, 5000, 5400] {
+        let [uniform, sensed] = [false, true].map(|said| {
+            let graph = with_sensitivities(said);
+            let strategies = ["order:given", "compress:gact"];
+            let found = planned((&graph, &device), &strategies, &few, Budget::Bytes(Bytes(kib << 10)));
+            let found = found.unwrap_or_else(|failure| panic!("{kib} KiB, {said}: {failure}"));
+            let mut maps: Vec<(u32, i32)> = Vec::new();
+            for buffer in &found.verified.plan().program.buffers {
+                if let Content::Encoded(value, codec) = buffer.content {
+                    maps.extend(bits(codec).map(|bits| (value.0, bits)));
+                }
+            }
+            maps
+        });
+        let error = |maps: &[(u32, i32)]| -> f64 {
+            let weight = |value: u32| if value <= 2 { 1000.0 } else { 1.0 };
+            maps.iter().map(|&(value, bits)| weight(value) * 2f64.powi(-2 * bits)).sum()
+        };
+        println!("{kib} KiB: {:.2e} by {uniform:?}, {:.2e} by {sensed:?}", error(&uniform), error(&sensed));
+        assert!(error(&sensed) <= error(&uniform), "{kib} KiB");
+        assert!(uniform.iter().all(|map| map.1 == uniform[0].1) && !sensed.is_empty(), "{uniform:?}");
+        differ += usize::from(error(&sensed) < 0.5 * error(&uniform));
+        // Who is less sensitive never has more bits.
+        let least = sensed.iter().filter(|map| map.0 <= 2).map(|map| map.1).min().unwrap_or(32);
+        let most = sensed.iter().filter(|map| map.0 > 2).map(|map| map.1).max().unwrap_or(0);
+        assert!(least >= most, "{sensed:?}");
+    }
+    assert!(differ >= 2, "{differ}");
 }

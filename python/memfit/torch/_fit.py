@@ -103,7 +103,11 @@ class Fitted:
     which stand for several. The gradients are not those of plain training then. `report.gradients` says how
     far off they were in sampled steps, beside what another batch makes of them; for that a step runs once
     more, in a copy of this process. `"quantised-state"` among them has the state of optimizers wait in eight
-    bits between their steps: see `quantise_state`.
+    bits between their steps: see `quantise_state`. So does `strategy="compress:quantised-state"` with
+    `lossy="state8"`; the rest of the step is planned as by `auto`.
+
+    `strategy="compress:gact"` gives each value as many bits as gradients are sensitive to it, where the first
+    call is rehearsed: measured in a copy of this process, two runs for each value, and kept in the profile.
 
     `load` is a folder that `save` wrote in an earlier run; the plan is verified before it is followed.
     `report` says what was predicted and measured.
@@ -141,6 +145,7 @@ class Fitted:
         lossless, lossy = names(lossless), names(lossy)
         if not lossless and not lossy and strategy.startswith("compress:"):
             lossless = ["zvc"]
+        strategy, lossy = _quantised.asked(strategy, lossy)
         if not recompute and strategy == "auto":
             strategy = "offload:best"
         self._strategy = strategy

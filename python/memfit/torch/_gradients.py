@@ -149,19 +149,26 @@ def _numbers(gradient: torch.Tensor, native: Any) -> bytes | None:
 
 def apart(exact: Gradients, other: Gradients) -> float | None:
     """How far `other` is from `exact`, as a share of its norm; `None` if they are of other tensors."""
-    sizes = [{key: len(numbers) for key, numbers in gradients.items()} for gradients in (exact, other)]
-    if sizes[0] != sizes[1] or not exact:
+    off = squares(exact, other)
+    norm = squares(exact, None)
+    if off is None or norm is None:
         return None
-    off = norm = 0.0
-    for key, numbers in exact.items():
-        mine, theirs = memoryview(numbers).cast("f"), memoryview(other[key]).cast("f")
-        for start in range(0, len(mine), _CHUNK):
-            one, two = (
-                torch.tensor(numbers[start : start + _CHUNK].tolist(), dtype=torch.float64)
-                for numbers in (mine, theirs)
-            )
-            off += float((one - two).square().sum())
-            norm += float(one.square().sum())
     if norm == 0.0:
         return 0.0 if off == 0.0 else math.inf
     return math.sqrt(off / norm)
+
+
+def squares(one: Gradients, other: Gradients | None) -> float | None:
+    """The square of the distance of the two, or from zero; `None` if they are of other tensors."""
+    sizes = [{key: len(numbers) for key, numbers in gradients.items()} for gradients in (one, other or one)]
+    if sizes[0] != sizes[1] or not one:
+        return None
+    total = 0.0
+    for key, numbers in one.items():
+        mine, theirs = memoryview(numbers), memoryview(other[key]) if other is not None else None
+        for start in range(0, len(mine), 4 * _CHUNK):
+            part = torch.frombuffer(bytearray(mine[start : start + 4 * _CHUNK]), dtype=torch.float32).double()
+            if theirs is not None:
+                part -= torch.frombuffer(bytearray(theirs[start : start + 4 * _CHUNK]), dtype=torch.float32)
+            total += float(part.square().sum())
+    return total

@@ -22,6 +22,9 @@ from memfit._errors import UsageError
 NAME = "quantised-state"
 """What `lossy` calls it."""
 
+STRATEGY, CODEC = "compress:quantised-state", "state8"
+"""The strategy that plans it, and the codec that has to be allowed for that."""
+
 BLOCK = 2048
 """Numbers that have a scale in common."""
 
@@ -32,6 +35,19 @@ _DECADES = 7
 _UNSIGNED = ("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum")
 """State that is never below zero."""
 _CODES, _SCALES = ".codes", ".scales"
+
+
+def asked(strategy: str, lossy: list[str]) -> tuple[str, list[str]]:
+    """What `fit` plans by, and the lossy codecs, if `strategy` has state wait in eight bits.
+
+    Encoding and decoding are ops of the recorded step then, so what is left to plan is the rest of it, as
+    `auto` does. Raises `UsageError` where that codec is not allowed.
+    """
+    if strategy != STRATEGY:
+        return strategy, lossy
+    if CODEC not in lossy and NAME not in lossy:
+        raise UsageError(f"the lossy codec `{CODEC}` is not allowed", hint=f'`lossy="{CODEC}"`')
+    return "auto", [name for name in lossy if name not in (CODEC, NAME)] + [NAME]
 
 
 @functools.cache

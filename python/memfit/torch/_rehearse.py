@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 import memfit
-from memfit.torch import _copy
+from memfit.torch import _copy, _sensitive
 from memfit.torch._glue import op_named
 from memfit.torch._report import Floor
 from memfit.torch._state import Print, State
@@ -72,12 +72,14 @@ def survey(
 
     def work() -> Surveyed:
         budget, means = limits
+        sensed = _sensitive.measure(run, means["lossy"]) if strategy == _sensitive.STRATEGY else None
         with Budget(1 << 62, device=device, **means) as unlimited:
             native, least = unlimited._native, 0
             native.set_strategy(strategy)
             learn(native, known)
             for first in (True, False):
-                told = recorded(native, run)
+                with _sensitive.told(native, sensed):
+                    told = recorded(native, run)
                 if first and native.plan_step(budget, **planning):
                     return native.save(), native.known(), None, None, native.tried()
                 # What would do must do for the first step, and for all that come after it.

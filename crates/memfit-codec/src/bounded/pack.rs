@@ -63,9 +63,9 @@ fn write_bits<const BITS: usize>(above: &[u8; BLOCK], out: &mut [u8; REST]) {
 }
 
 /// Every second byte, of two, of four.
-const BYTES: u64 = 0x00ff_00ff_00ff_00ff;
-const PAIRS: u64 = 0x0000_ffff_0000_ffff;
-const FOURS: u64 = 0x0000_0000_ffff_ffff;
+pub(super) const BYTES: u64 = 0x00ff_00ff_00ff_00ff;
+pub(super) const PAIRS: u64 = 0x0000_ffff_0000_ffff;
+pub(super) const FOURS: u64 = 0x0000_0000_ffff_ffff;
 
 /// The lowest `BITS` of each byte side by side; the others are zero.
 #[inline(always)]

@@ -4,23 +4,19 @@ use super::{BLOCK, BadBound, WORD, folded, loaded, mask_of, narrowed, unfolded};
 use crate::Damaged;
 
 /// Adding this rounds a number below 2²² to a whole one, ties to even, and puts it into the lowest bits.
-const ROUND: f32 = 12_582_912.0;
+pub(super) const ROUND: f32 = 12_582_912.0;
 
 /// Twice the bound, and its inverse.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    bound: f32,
-    step: f32,
-    inverse: f32,
+    pub(super) bound: f32,
+    pub(super) step: f32,
+    pub(super) inverse: f32,
 }
 
 impl Step {
     pub(super) fn new(bound: f32) -> Step {
         Step { bound, step: bound * 2.0, inverse: 0.5 / bound }
-    }
-
-    pub(super) fn bound(self) -> f32 {
-        self.bound
     }
 }
 
@@ -71,9 +67,10 @@ pub(super) fn escapes_of(
     if all == 1 { 0 } else { second_look(values, base, step, holds, codes) }
 }
 
+/// As [`escapes_of`], of a block of which not all hold.
 #[cold]
 #[inline(never)]
-fn second_look(
+pub(super) fn second_look(
     values: &[f32; BLOCK],
     base: &[f32; BLOCK],
     step: Step,

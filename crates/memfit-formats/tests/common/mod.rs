@@ -126,6 +126,7 @@ pub(crate) fn small_graph() -> Graph {
         shape: vec![0, 128],
         role: Role::Constant,
         density: Some(0.1),
+        sensitivity: Some(2.5),
         pin: Some(Pin { bank: 1, offset: Some(Bytes(512)) }),
     };
     b.value(spare).unwrap();

@@ -34,6 +34,7 @@ pub struct ValueSpec {
     pub shape: Vec<u64>,
     pub role: Role,
     pub density: Option<f32>,
+    pub sensitivity: Option<f32>,
     pub pin: Option<Pin>,
 }
 
@@ -77,6 +78,9 @@ impl GraphBuilder {
         if spec.density.is_some_and(|density| !(0.0..=1.0).contains(&density)) {
             return Err(GraphError(format!("value `{}`: density is not between 0 and 1", spec.name)));
         }
+        if spec.sensitivity.is_some_and(|sensitivity| !(sensitivity.is_finite() && sensitivity >= 0.0)) {
+            return Err(GraphError(format!("value `{}`: sensitivity is not a number from 0 on", spec.name)));
+        }
         self.graph.value_names.push(&spec.name);
         self.graph.shapes.push(spec.shape);
         self.graph.values.push(ValueRow {
@@ -84,6 +88,7 @@ impl GraphBuilder {
             dtype: spec.dtype,
             role: spec.role,
             density: spec.density,
+            sensitivity: spec.sensitivity,
             pin: spec.pin,
             producer: None,
             mutator: None,

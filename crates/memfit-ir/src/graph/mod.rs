@@ -1,10 +1,11 @@
 //! The input: what must be computed. Immutable; strategies rewrite programs, never graphs.
 
 mod builder;
+mod fingerprint;
 
 pub use builder::{GraphBuilder, GraphError, OpSpec, ValueSpec};
 
-use crate::{Bytes, Csr, Digest, Dtype, Nanos, OpId, ValueId};
+use crate::{Bytes, Csr, Dtype, Nanos, OpId, ValueId};
 
 /// Which part of a training step an op belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,6 +216,9 @@ pub struct Value<'g> {
     pub role: Role,
     /// The largest share of its words of four bytes that is expected not to be zero, for compression.
     pub density: Option<f32>,
+    /// How much gradients differ when it waits for the backward pass in few bits, beside other values of the graph: the square of
+    /// their distance when it has one bit.
+    pub sensitivity: Option<f32>,
     /// Demanded address.
     pub pin: Option<Pin>,
     /// The op that defines it; `None` for sources.
@@ -287,6 +291,7 @@ struct ValueRow {
     dtype: Dtype,
     role: Role,
     density: Option<f32>,
+    sensitivity: Option<f32>,
     pin: Option<Pin>,
     producer: Option<OpId>,
     mutator: Option<OpId>,
@@ -432,6 +437,7 @@ impl Graph {
             shape: self.shapes.row(id.index()),
             role: row.role,
             density: row.density,
+            sensitivity: row.sensitivity,
             pin: row.pin,
             producer: row.producer,
             mutator: row.mutator,
@@ -439,58 +445,5 @@ impl Graph {
             may_over: self.may_over.row(id.index()),
             readers: self.readers.row(id.index()),
         }
-    }
-
-    /// A fingerprint of everything that a plan depends on: ops, operands, sizes, roles, effects, costs.
-    /// Names are left out, except each op's kind; so is what the host can do, which a plan says of itself.
-    #[must_use]
-    pub fn digest(&self) -> Digest {
-        let mut hash = Digest::hasher("memfit-graph/1");
-        hash.number(self.ops.len() as u64);
-        for id in self.op_ids() {
-            let op = self.op(id);
-            hash.text(op.kind);
-            hash.number(op.phase as u64).number(op.effect as u64).number(op.dtype as u64);
-            hash.number(op.flops.to_bits()).number(op.moved.0).number(op.workspace.0);
-            hash.number(op.time.map_or(u64::MAX, |time| time.0));
-            hash.list(op.reads.iter().map(|v| u64::from(v.0)));
-            hash.list(op.writes.iter().map(|v| u64::from(v.0)));
-            hash.list(
-                op.reuses.iter().flat_map(|pair| {
-                    [u64::from(pair.input.0), u64::from(pair.output.0), u64::from(pair.must)]
-                }),
-            );
-            hash.list(op.algorithms.iter().flat_map(|algorithm| {
-                let (first, second) = match algorithm.price {
-                    Price::Time(time) => (time.0, None),
-                    Price::Work { flops, moved } => (flops, Some(moved.0)),
-                };
-                [Some(algorithm.workspace.0), Some(first), second].into_iter().flatten()
-            }));
-            // Lists of times alone have the hash that they had before there was anything else.
-            for (at, algorithm) in op.algorithms.iter().enumerate() {
-                if let Price::Work { .. } = algorithm.price {
-                    hash.number(at as u64);
-                }
-            }
-        }
-        hash.number(self.values.len() as u64);
-        for id in self.value_ids() {
-            let value = self.value(id);
-            hash.number(value.size.0).number(value.dtype as u64).number(value.role as u64);
-            hash.number(value.density.map_or(u64::MAX, |d| u64::from(d.to_bits())));
-            hash.list(
-                value
-                    .pin
-                    .iter()
-                    .flat_map(|pin| [u64::from(pin.bank), pin.offset.map_or(u64::MAX, |offset| offset.0)]),
-            );
-        }
-        hash.list(self.results.iter().map(|v| u64::from(v.0)));
-        // What says nothing of needs has the hash that it had before there were any.
-        for id in self.op_ids().filter(|id| !self.op(*id).needs.is_empty()) {
-            hash.number(u64::from(id.0)).list(self.op(id).needs.iter().map(|need| *need as u64));
-        }
-        hash.finish()
     }
 }

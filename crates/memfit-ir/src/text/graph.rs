@@ -64,7 +64,7 @@ fn value_id(cursor: &mut Cursor<'_>) -> Parsed<ValueId> {
     cursor.id("v", "a value such as `v0`").map(ValueId)
 }
 
-/// `parameter 64 "w" f32[4,4] density=0.5 pin=0@128`
+/// `parameter 64 "w" f32[4,4] density=0.5 sensitivity=2 pin=0@128`
 fn value(cursor: &mut Cursor<'_>) -> Parsed<ValueSpec> {
     let role = cursor.read("a role", Role::by_name)?;
     let size = cursor.bytes()?;
@@ -84,6 +84,10 @@ fn value(cursor: &mut Cursor<'_>) -> Parsed<ValueSpec> {
     if cursor.eat_word("density") {
         cursor.expect("=")?;
         spec.density = Some(cursor.number("a fraction between 0 and 1")?);
+    }
+    if cursor.eat_word("sensitivity") {
+        cursor.expect("=")?;
+        spec.sensitivity = Some(cursor.number("a number from 0 on")?);
     }
     if cursor.eat_word("pin") {
         cursor.expect("=")?;

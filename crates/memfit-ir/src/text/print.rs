@@ -143,6 +143,9 @@ fn print_values(out: &mut String, graph: &Graph, range: std::ops::Range<usize>) 
         if let Some(density) = value.density {
             write!(out, " density={density}")?;
         }
+        if let Some(sensitivity) = value.sensitivity {
+            write!(out, " sensitivity={sensitivity}")?;
+        }
         if let Some(pin) = value.pin {
             write!(out, " pin={}", pin.bank)?;
             if let Some(offset) = pin.offset {

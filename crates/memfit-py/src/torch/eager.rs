@@ -324,6 +324,14 @@ impl Eager {
         self.if_known(storage, |engine, tensor| engine.settle_down(tensor))
     }
 
+    /// Notes how sensitive gradients are to what a storage holds now. What is not known is left alone.
+    fn sense(&self, storage: &Bound<'_, PyAny>, sensitivity: f32) -> PyResult<()> {
+        self.if_known(storage, |engine, tensor| {
+            engine.sense(tensor, sensitivity);
+            Ok(())
+        })
+    }
+
     /// Whether a storage is watched.
     fn is_known(&self, storage: &Bound<'_, PyAny>) -> PyResult<bool> {
         let mut within = self.enter(storage.py())?;

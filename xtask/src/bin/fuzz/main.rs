@@ -55,6 +55,43 @@ struct Args {
     part: Option<u64>,
 }
 
+/// What became of the inputs of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    inputs: u64,
+    /// Those that were taken.
+    read: u64,
+    /// The time of the slowest.
+    longest: Duration,
+    /// The most bytes of memory that one took.
+    memory: u64,
+}
+
+impl Counts {
+    /// For the process that started this one.
+    fn line(&self) -> String {
+        format!("{}\t{}\t{}\t{}", self.inputs, self.read, self.longest.as_nanos(), self.memory)
+    }
+
+    /// What [`Counts::line`] wrote; zero for what is missing.
+    fn parse(words: &[&str]) -> Counts {
+        let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or_default();
+        Counts {
+            inputs: number(0),
+            read: number(1),
+            longest: Duration::from_nanos(number(2)),
+            memory: number(3),
+        }
+    }
+
+    fn add(&mut self, other: &Counts) {
+        self.inputs += other.inputs;
+        self.read += other.read;
+        self.longest = self.longest.max(other.longest);
+        self.memory = self.memory.max(other.memory);
+    }
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let done = match args.part {
@@ -83,17 +120,15 @@ fn share(args: &Args) -> Result<()> {
         command.args(["--part", &part.to_string()]).stdout(Stdio::piped()).spawn()
     };
     let children = (0..parts).map(started).collect::<Result<Vec<_>, _>>()?;
-    let mut counts = [[0u64; 2]; READERS.len()];
+    let mut counts = [Counts::default(); READERS.len()];
     let mut findings = 0;
     for child in children {
         let output = child.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         for line in text.lines() {
             let words: Vec<&str> = line.split('\t').collect();
-            let number =
-                |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or_default();
             match READERS.iter().position(|reader| Some(&reader.name) == words.first()) {
-                Some(at) => counts[at] = [counts[at][0] + number(1), counts[at][1] + number(2)],
+                Some(at) => counts[at].add(&Counts::parse(&words[1..])),
                 None => {
                     findings += 1;
                     println!("{line}");
@@ -105,15 +140,13 @@ fn share(args: &Args) -> Result<()> {
             println!("found: a process ended with {}; see the last line above it", output.status);
         }
     }
-    println!(" reader                 inputs       read");
-    for (reader, [inputs, read]) in READERS.iter().zip(counts) {
-        println!(" {:<16} {inputs:>12} {read:>10}", reader.name);
+    println!(" reader                 inputs       read   longest us   most memory");
+    for (reader, row) in READERS.iter().zip(counts).filter(|(_, row)| row.inputs > 0) {
+        let micros = row.longest.as_micros();
+        println!(" {:<16} {:>12} {:>10} {micros:>12} {:>13}", reader.name, row.inputs, row.read, row.memory);
     }
-    println!(
-        "{} inputs, {findings} findings, seed {}",
-        counts.iter().map(|row| row[0]).sum::<u64>(),
-        args.seed
-    );
+    let inputs: u64 = counts.iter().map(|row| row.inputs).sum();
+    println!("{inputs} inputs, {findings} findings, seed {}", args.seed);
     if findings > 0 { bail!("readers don't do what SECURITY.md promises") } else { Ok(()) }
 }
 
@@ -128,29 +161,30 @@ fn work(args: &Args, part: u64) -> Result<()> {
     }
     std::panic::set_hook(Box::new(|_| ()));
     let end = Instant::now() + Duration::from_secs_f64(args.minutes * 60.0);
-    let mut states: Vec<(Vec<Vec<u8>>, [u64; 2])> =
-        wanted.iter().map(|reader| ((reader.seeds)(), [0; 2])).collect();
+    let mut states: Vec<(Vec<Vec<u8>>, Counts)> =
+        wanted.iter().map(|reader| ((reader.seeds)(), Counts::default())).collect();
     let mut found = Vec::new();
     let least = args.inputs.unwrap_or_default();
-    let goes_on = |states: &[(Vec<Vec<u8>>, [u64; 2])]| match args.inputs {
-        Some(_) => states.iter().any(|(_, [inputs, _])| *inputs < least),
+    let goes_on = |states: &[(Vec<Vec<u8>>, Counts)]| match args.inputs {
+        Some(_) => states.iter().any(|(_, counts)| counts.inputs < least),
         None => Instant::now() < end,
     };
     while goes_on(&states) && found.len() < SHOWN {
-        for (reader, (seeds, [inputs, read])) in wanted.iter().zip(&mut states) {
+        for (reader, (seeds, counts)) in wanted.iter().zip(&mut states) {
             for _ in 0..BATCH {
-                let bytes = mutant(seeds, &mut Rng::new(input(args.seed, part, *inputs)));
-                *inputs += 1;
-                match attempt(reader, &bytes) {
-                    Ok(taken) => *read += u64::from(taken),
+                let bytes = mutant(seeds, &mut Rng::new(input(args.seed, part, counts.inputs)));
+                counts.inputs += 1;
+                match attempt(reader, &bytes, counts) {
+                    Ok(taken) => counts.read += u64::from(taken),
                     Err(what) => found.push(kept(reader, &bytes, &what)?),
                 }
             }
         }
     }
-    for (reader, (_, [inputs, read])) in wanted.iter().zip(&states) {
-        println!("{}\t{inputs}\t{read}", reader.name);
-    }
+    wanted
+        .iter()
+        .zip(&states)
+        .for_each(|(reader, (_, counts))| println!("{}\t{}", reader.name, counts.line()));
     found.iter().for_each(|finding| println!("{finding}"));
     Ok(())
 }
@@ -161,7 +195,7 @@ fn input(seed: u64, part: u64, number: u64) -> u64 {
 }
 
 /// Whether the bytes were taken, or what was wrong with that.
-fn attempt(reader: &Reader, bytes: &[u8]) -> Result<bool, String> {
+fn attempt(reader: &Reader, bytes: &[u8], counts: &mut Counts) -> Result<bool, String> {
     HEAP.reset_peak_usage();
     let before = HEAP.current_usage();
     let started = Instant::now();
@@ -171,6 +205,7 @@ fn attempt(reader: &Reader, bytes: &[u8]) -> Result<bool, String> {
         format!("a panic: {}", text.unwrap_or("no text"))
     })?;
     let (took, memory) = (started.elapsed(), HEAP.peak_usage().saturating_sub(before));
+    (counts.longest, counts.memory) = (counts.longest.max(took), counts.memory.max(memory as u64));
     if took > LONGEST {
         return Err(format!("{:.1} s", took.as_secs_f64()));
     }

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use memfit::codec::bounded::{self, Predictor};
 use memfit::codec::{Coder, Variant};
 use memfit::{Bytes, objects};
 use serde_json::{Value, json};
@@ -12,14 +13,63 @@ use crate::error::Error;
 use crate::output::{Output, table};
 
 /// Rounds in which everything is measured once.
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 21;
 
 /// Bytes that are dealt with at least to measure something once.
 const AT_LEAST: usize = 16 << 20;
 
+/// The bound of the error-bounded codec, as a share of the root mean square of the words.
+const BOUND: f32 = 1e-3;
+
+/// What is measured.
+enum Subject {
+    Coder(&'static dyn Coder),
+    /// The error-bounded codec, which is for files and links: no value of a plan waits in it.
+    Bounded(Predictor),
+}
+
+impl Subject {
+    /// Those of these names, or all.
+    fn wanted(names: &[String]) -> Vec<Subject> {
+        let coders = super::wanted(names).map(Subject::Coder);
+        let bounded = [Predictor::None, Predictor::Lorenzo].map(Subject::Bounded).into_iter();
+        let is_wanted =
+            |subject: &Subject| names.is_empty() || names.iter().any(|name| name == subject.name());
+        coders.chain(bounded.filter(is_wanted)).collect()
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Subject::Coder(coder) => coder.name(),
+            Subject::Bounded(Predictor::None) => super::BOUNDED[0],
+            Subject::Bounded(Predictor::Lorenzo) => super::BOUNDED[1],
+        }
+    }
+
+    /// Encodes into `packed`, which is all there is room for: how many bytes that took.
+    fn encode(&self, plain: &[u8], bound: f64, packed: &mut Vec<u8>) -> usize {
+        match self {
+            Subject::Coder(coder) => {
+                packed.resize(coder.bound(plain.len()), 1);
+                coder.encode_into(plain, packed, 0).unwrap_or_default()
+            }
+            Subject::Bounded(predictor) => {
+                bounded::encode_into(plain, bound, *predictor, packed).map_or(0, |()| packed.len())
+            }
+        }
+    }
+
+    fn decode(&self, packed: &[u8], plain: &mut [u8]) -> bool {
+        match self {
+            Subject::Coder(coder) => coder.decode_into(packed, plain).is_ok(),
+            Subject::Bounded(_) => bounded::decode_into(packed, plain).is_ok(),
+        }
+    }
+}
+
 /// What one codec did.
 struct Row {
-    coder: &'static dyn Coder,
+    name: &'static str,
     size: usize,
     density: f64,
     encoded: usize,
@@ -36,7 +86,8 @@ pub(super) fn run(args: &BenchArgs, output: &Output) -> Result<(), Error> {
         for &density in &args.density {
             let plain = plain(size, density);
             let mut there = vec![1; size];
-            rows.extend(super::wanted(&args.codec).map(|coder| measured(coder, &plain, density, &mut there)));
+            let subjects = Subject::wanted(&args.codec);
+            rows.extend(subjects.iter().map(|subject| measured(subject, &plain, density, &mut there)));
         }
     }
     if output.json {
@@ -47,7 +98,7 @@ pub(super) fn run(args: &BenchArgs, output: &Output) -> Result<(), Error> {
         let [by_encode, by_decode] = row.shares.map(|share| format!("{share:.2}"));
         let ratio = format!("{:.2}", row.size as f64 / row.encoded.max(1) as f64);
         let (size, density) = (Bytes(row.size as u64).to_string(), format!("{:.2}", row.density));
-        vec![row.coder.name().to_owned(), size, density, ratio, copy, encode, decode, by_encode, by_decode]
+        vec![row.name.to_owned(), size, density, ratio, copy, encode, decode, by_encode, by_decode]
     });
     let head =
         ["codec", "size", "density", "ratio", "copy GB/s", "encode", "decode", "encode/copy", "decode/copy"];
@@ -62,7 +113,7 @@ fn object(rows: &[Row]) -> Value {
     let rows = rows.iter().map(|row| {
         let ([copy, encode, decode], [by_encode, by_decode]) = (row.rates, row.shares);
         json!({
-            "codec": row.coder.name(),
+            "codec": row.name,
             "bytes": row.size,
             "density": row.density,
             "encoded_bytes": row.encoded,
@@ -83,24 +134,33 @@ fn object(rows: &[Row]) -> Value {
     })
 }
 
-fn measured(coder: &'static dyn Coder, plain: &[u8], density: f64, there: &mut [u8]) -> Row {
-    let mut packed = vec![1; coder.bound(plain.len())];
-    let encoded = coder.encode_into(plain, &mut packed, 0).unwrap_or_default();
+fn measured(subject: &Subject, plain: &[u8], density: f64, there: &mut [u8]) -> Row {
+    let bound = f64::from(BOUND) * root_mean_square(plain);
+    let mut packed = Vec::new();
+    let encoded = subject.encode(plain, bound, &mut packed);
     let kept = packed[..encoded].to_vec();
     let mut rounds: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
         rounds[0].push(rate(plain.len(), AT_LEAST, || there.copy_from_slice(black_box(plain))));
         rounds[1].push(rate(plain.len(), AT_LEAST, || {
-            black_box(coder.encode_into(black_box(plain), &mut packed, 0));
+            black_box(subject.encode(black_box(plain), bound, &mut packed));
         }));
         rounds[2].push(rate(plain.len(), AT_LEAST, || {
-            black_box(coder.decode_into(black_box(&kept), there).is_ok());
+            black_box(subject.decode(black_box(&kept), there));
         }));
     }
     let share =
         |of: usize| median(rounds[of].iter().zip(&rounds[0]).map(|(rate, copy)| rate / copy).collect());
     let shares = [share(1), share(2)];
-    Row { coder, size: plain.len(), density, encoded, rates: rounds.map(median), shares }
+    Row { name: subject.name(), size: plain.len(), density, encoded, rates: rounds.map(median), shares }
+}
+
+/// Of the words of `plain`; one if all are zero.
+fn root_mean_square(plain: &[u8]) -> f64 {
+    let words = plain.as_chunks::<4>().0;
+    let squares: f64 = words.iter().map(|word| f64::from(f32::from_ne_bytes(*word)).powi(2)).sum();
+    let mean = (squares / words.len().max(1) as f64).sqrt();
+    if mean > 0.0 { mean } else { 1.0 }
 }
 
 /// Numbers in (0, 4096] and zeros, without a pattern that a processor could foresee.
