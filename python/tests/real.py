@@ -156,6 +156,30 @@ def distinct(_):
     return [value.sum() for value in values], total(held)
 
 
+def unforeseen(_):
+    # There is no kernel for meta tensors: each time there is room for twice what it reads.
+    count, chance = torch.zeros(2 * MIB), torch.full((2 * MIB,), 0.5)
+    first, held = torch.binomial(count, chance), filled()
+    second = torch.binomial(count, chance)
+    return total([first, second]), total(held)
+
+
+def converted(_):
+    # The kernels work on copies in another type, four and eight times as large.
+    held, mask = filled(), torch.ones(2 * MIB, dtype=torch.bool)
+    counts = torch.ones(2 * MIB, dtype=torch.int8)
+    made = [op().sum() for op in 2 * (lambda: mask > 0, lambda: counts / 2, lambda: counts * 0.5)]
+    return total(made), total(held)
+
+
+def alignments(_):
+    held, length = filled(), MIB // 4
+    scores, targets = torch.zeros(2, 2, 8).log_softmax(-1), torch.ones(2 * length, dtype=torch.int64)
+    times, lengths = torch.tensor([2, 2]), torch.tensor([length, length])
+    made = [torch.ops.aten._ctc_loss.Tensor(scores, targets, times, lengths)[1] for _ in range(2)]
+    return made[0].shape, total(held)
+
+
 # Kernels with scratch memory, and a loop
 
 
@@ -192,6 +216,9 @@ PROGRAMS = [
     (nothing, masked, 62),
     (nothing, masked_assignment, 62),
     (nothing, distinct, 62),
+    (nothing, unforeseen, 62),
+    (nothing, converted, 62),
+    (nothing, alignments, 62),
     (nothing, several_sparse, 76),
     (nothing, recurrent, 62),
     (nothing, state_of_a_loop, 24),

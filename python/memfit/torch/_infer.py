@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from memfit.torch import _attention, _convolution, _generators, _recurrent, _sizes, _sparse
 from memfit.torch._parts import refuse_opaque, tensors
@@ -33,13 +34,16 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     finally:
         for put_back in generators:
             put_back()
-    sizes = [storage.nbytes() for storage in results]
+    sizes = [storage.nbytes() for storage, _ in results]
     name = func._schema.name
     dtypes = {operand.dtype for operand in operands if operand.dim() > 0}
     alike = len(dtypes) <= 1 and not any(dtype.is_complex for dtype in dtypes)
-    if torch.Tag.pointwise in func.tags and alike and name not in _IN_PARTS:
-        return sizes, _SMALL, False
     made = sum(sizes)
+    if torch.Tag.pointwise in func.tags and alike and name not in _IN_PARTS:
+        if not _converts((args, kwargs), operands, [dtype for _, dtype in results]):
+            return sizes, _SMALL, False
+        # Copies of the operands, in the widest type that there is.
+        return sizes, 8 * sum(operand.numel() for operand in operands) + made + _SMALL, True
     # What has less than 32 bits may be worked on in 32.
     wider = max([1, *(4 // dtype.itemsize for dtype in dtypes if dtype.is_floating_point)])
     if name in _LITTLE_SCRATCH and alike and wider == 1:
@@ -89,11 +93,39 @@ def _runs_on_meta(func: Any) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "Meta")
 
 
+def _converts(arguments: Any, operands: list[torch.Tensor], results: list[torch.dtype]) -> bool:
+    """Whether a pointwise kernel works on copies of its operands in another type.
+
+    So it is where a number or a tensor of a single one is of a higher kind than they are (`mask > 0`), and
+    where whole numbers make fractions (`count / 2`).
+    """
+    wide = next((operand.dtype for operand in operands if operand.dim() > 0), None)
+    if wide is None:
+        return False
+    own = _kind(wide)
+    single = [_kind(operand.dtype) for operand in operands if operand.dim() == 0]
+    numbers = [_KINDS[type(leaf)] for leaf in pytree.tree_leaves(arguments) if type(leaf) in _KINDS]
+    return max([own, *single, *numbers]) > own or (
+        own < _KINDS[float] and any(_kind(dtype) >= _KINDS[float] for dtype in results)
+    )
+
+
+_KINDS: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def _kind(dtype: torch.dtype) -> int:
+    if dtype.is_complex:
+        return _KINDS[complex]
+    if dtype.is_floating_point:
+        return _KINDS[float]
+    return _KINDS[bool if dtype == torch.bool else int]
+
+
 def _unknown(read: int) -> int:
     return 2 * read + _SMALL
 
 
-def _on_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.UntypedStorage]:
+def _on_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> list[tuple[torch.UntypedStorage, torch.dtype]]:
     storages: dict[int, torch.UntypedStorage] = {}
 
     def convert(value: Any) -> Any:
@@ -112,9 +144,9 @@ def _on_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> list[torch.Untyped
         kwargs = {name: convert(value) for name, value in kwargs.items() if name != "generator"}
         result = func(*map(convert, args), **kwargs)
     known = {id(storage) for storage in storages.values()}
-    made: dict[int, torch.UntypedStorage] = {}
+    made: dict[int, tuple[torch.UntypedStorage, torch.dtype]] = {}
     for value in tensors(result):
         storage = value.untyped_storage()
         if id(storage) not in known:
-            made[id(storage)] = storage
+            made[id(storage)] = storage, value.dtype
     return list(made.values())

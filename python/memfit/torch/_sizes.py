@@ -114,6 +114,20 @@ def _to_sparse(of: dict[str, Any], _: Any) -> Needs:
     return None, 2 * _count(x) * (8 * x.dim() + x.itemsize) + _SMALL
 
 
+def _alignments(of: dict[str, Any], _: Any) -> Needs:
+    # A loss for each sequence, and for each of its times a number for each label, and for each gap.
+    scores = of["log_probs"]
+    states = 2 * max((int(length) for length in of["target_lengths"]), default=0) + 1
+    times, batch = scores.shape[:2]
+    return [batch * scores.itemsize, batch * times * states * scores.itemsize], 64 * batch + _SMALL
+
+
+def _alignments_backward(of: dict[str, Any], _: Any) -> Needs:
+    scores, forward = of["log_probs"], of["log_alpha"]
+    scratch = forward.numel() * forward.itemsize + 64 * scores.shape[1] + _SMALL
+    return [scores.numel() * scores.itemsize], scratch
+
+
 _SMALL = 1 << 12
 
 BY_DATA: dict[str, Callable[[dict[str, Any], Any], Needs | None]] = {
@@ -134,6 +148,8 @@ BY_DATA: dict[str, Callable[[dict[str, Any], Any], Needs | None]] = {
     "aten::unique_dim_consecutive": _unique_in_dimension,
     "torchvision::nms": _boxes,
     "aten::_pack_padded_sequence": _packed,
+    "aten::_ctc_loss": _alignments,
+    "aten::_ctc_loss_backward": _alignments_backward,
 }
 
 
