@@ -7,15 +7,18 @@ mod hammer;
 mod imports;
 mod licences;
 mod miri;
+mod promises;
 mod python;
 mod run;
+mod soak;
 mod tidy;
+mod toolchains;
 mod words;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 /// Tests, lints, benches and corpus of memfit
 #[derive(Debug, Parser)]
@@ -69,6 +72,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
+    /// Train for many steps whose shapes change, and see that nothing grows: memory, tables
+    Soak {
+        /// Steps of each training
+        #[arg(long, default_value_t = 200)]
+        steps: u64,
+        /// Also write the table to `bench/record/`
+        #[arg(long)]
+        record: bool,
+    },
     /// Send generated plans and mutants of them to the judge and run all of them on real bytes
     Hammer {
         /// Plans and mutants together
@@ -93,6 +105,8 @@ enum Job {
     Miri,
     /// Python tests
     Python,
+    /// The solver behind feature `highs`, which takes minutes to build: what it proves is true. Only where it is named
+    Highs,
 }
 
 fn main() -> ExitCode {
@@ -123,9 +137,10 @@ fn run(command: &Command) -> Result<()> {
                 Ok(())
             }
             Job::Python => python::test(),
+            Job::Highs => toolchains::solver(),
         }),
         Command::Bless => bless(),
-        Command::Tidy => tidy::check(),
+        Command::Tidy => tidy(),
         Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
         Command::Python => python::module(),
         Command::Wheel => python::wheel(),
@@ -140,6 +155,7 @@ fn run(command: &Command) -> Result<()> {
         }
         Command::Miri => miri::test(),
         Command::Fuzz { options } => fuzz(options),
+        Command::Soak { steps, record } => soak::train(*steps, *record),
         Command::Hammer { plans, seed } => hammer(*plans, *seed),
     }
 }
@@ -147,13 +163,20 @@ fn run(command: &Command) -> Result<()> {
 /// No environment variables.
 const NONE: &[(&str, &str)] = &[];
 
+fn tidy() -> Result<()> {
+    let commands = Args::command();
+    let names = commands.get_subcommands().map(|command| command.get_name().to_owned());
+    tidy::check(&names.collect::<Vec<_>>())
+}
+
 fn lints() -> Result<()> {
-    tidy::check()?;
+    tidy()?;
     licences::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     // No GPU and no toolkit is needed to know that it compiles.
     run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], NONE)?;
+    toolchains::oldest()?;
     python::lint()
 }
 

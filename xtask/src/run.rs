@@ -43,8 +43,21 @@ pub(crate) fn works<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item
 
 /// What `program` prints.
 pub(crate) fn output<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String> {
+    output_with(program, args, &[])
+}
+
+/// As [`output`], with these environment variables.
+pub(crate) fn output_with<S: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+    variables: &[(&str, &str)],
+) -> Result<String> {
     let mut command = Command::new(program);
-    let output = command.args(args).output().with_context(|| format!("can't start `{program}`"))?;
+    let output = command
+        .args(args)
+        .envs(variables.iter().copied())
+        .output()
+        .with_context(|| format!("can't start `{program}`"))?;
     if !output.status.success() {
         bail!("`{program}` failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{imports, run, words};
+use crate::{imports, promises, run, words};
 
 /// The most lines of a source file that is not part of a product crate, its tests apart.
 const LONGEST: usize = 600;
@@ -21,7 +21,8 @@ const LARGEST: u64 = 300_000;
 const MAY_BE_LARGE: [&str; 1] = ["Cargo.lock"];
 
 /// Runs every check and reports all that fail.
-pub(crate) fn check() -> Result<()> {
+/// `commands` are the names of what `cargo xtask` does.
+pub(crate) fn check(commands: &[String]) -> Result<()> {
     let listed = run::output("git", ["ls-files", "--cached", "--others", "--exclude-standard"])?;
     let files: BTreeSet<&str> = listed.lines().filter(|file| Path::new(file).is_file()).collect();
     let mut faults: Vec<String> = Vec::new();
@@ -32,7 +33,8 @@ pub(crate) fn check() -> Result<()> {
         bail!("{}: there is no table of words", words::TABLE);
     }
     faults.extend(imports::faults(&files, |file| std::fs::read_to_string(file).unwrap_or_default()));
-    for file in files {
+    let mut sources = Vec::new();
+    for &file in &files {
         let bytes = std::fs::read(file)?;
         if bytes.len() as u64 > LARGEST && !MAY_BE_LARGE.contains(&file) {
             faults.push(format!("{file}: {} bytes, more than {LARGEST}", bytes.len()));
@@ -55,7 +57,10 @@ pub(crate) fn check() -> Result<()> {
         if file.starts_with("crates/memfit-verify/src/") {
             judge += without_tests(&text).lines().filter(|line| is_code(line)).count();
         }
+        sources.push(text);
     }
+    let security = std::fs::read_to_string(promises::TABLE)?;
+    faults.extend(promises::faults(&security, &files, &sources, commands));
     if judge > JUDGE {
         faults.push(format!(
             "crates/memfit-verify: {judge} lines of code, more than {JUDGE}: a judge must be read whole"

@@ -288,3 +288,58 @@ fn an_op_that_the_backend_can_not_run_is_a_fault() {
     enable(&FlexDevice, Budget::UNLIMITED).unwrap();
     assert_eq!(chain::<B>(&FlexDevice), chain::<Autodiff<Flex>>(&FlexDevice));
 }
+
+/// A chain of ops on `weight`, of which that of number `fails` is one that the backend can't run.
+fn chain_that_fails(weight: &Tensor<B, 2>, fails: usize) -> Vec<f32> {
+    let mut y = weight.clone();
+    for at in 0..20 {
+        if at == fails {
+            let mask = y.clone().greater_elem(0.5);
+            let indices = Tensor::<B, 1, Int>::from_ints([1 << 20], &FlexDevice);
+            y = mask.select(0, indices).float();
+        }
+        y = (y.clone().matmul(y.tanh()) * 0.1).sin();
+    }
+    y.into_data().to_vec().unwrap()
+}
+
+#[test]
+fn wherever_a_step_fails_what_is_held_is_right_or_refused() {
+    let _alone = alone();
+    let weight = || Tensor::<B, 2>::full([64, 64], 0.3, &FlexDevice).cumsum(0);
+    let bits = |tensor: &Tensor<B, 2>| tensor.clone().into_data().to_vec::<f32>().unwrap();
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+    let (expected, whole) = (bits(&weight()), chain_that_fails(&weight(), usize::MAX));
+    // There is no room, at one op or another.
+    let (mut too_small, mut enough) = (0, 0);
+    for kib in (24..220).step_by(4) {
+        enable(&FlexDevice, Budget::of(kib << 10)).unwrap();
+        let Ok(held) = attempt(&FlexDevice, weight) else { continue };
+        match attempt(&FlexDevice, || chain_that_fails(&held, usize::MAX)) {
+            Ok(found) => {
+                enough += 1;
+                assert_eq!(found, whole, "{kib} KiB");
+            }
+            Err(fault) => {
+                too_small += 1;
+                let Fault::NoRoom(room) = &fault else { panic!("{kib} KiB: {fault}") };
+                assert!(!room.op.is_empty() && room.enough.0 > kib << 10, "{kib} KiB: {fault}");
+            }
+        }
+        assert_eq!(bits(&held), expected, "{kib} KiB");
+    }
+    assert!(too_small > 2 && enough > 20, "{too_small} {enough}");
+    // The backend panics in an op: it has lost its tensors, and says so whoever asks.
+    for fails in 0..20 {
+        enable(&FlexDevice, Budget::of(120 << 10)).unwrap();
+        let held = weight();
+        let fault = attempt(&FlexDevice, || chain_that_fails(&held, fails)).unwrap_err();
+        assert!(fault.to_string().contains("the backend can't run `"), "op {fails}: {fault}");
+        let after = attempt(&FlexDevice, || bits(&held)).unwrap_err();
+        assert!(after.to_string().contains("`enable` begins anew"), "op {fails}: {after}");
+        drop(held);
+        enable(&FlexDevice, Budget::of(120 << 10)).unwrap();
+        assert_eq!(chain_that_fails(&weight(), usize::MAX), whole, "op {fails}");
+    }
+    enable(&FlexDevice, Budget::UNLIMITED).unwrap();
+}

@@ -53,7 +53,8 @@ pub trait Host {
     ///
     /// # Errors
     ///
-    /// If the device failed. The engine's tables stay as they were before the op.
+    /// If the device failed; the error names the op and the cause. The engine's tables stay as they were before the op. What a
+    /// repetition was to overwrite may be half written then; if a first run has written something, that is the host's to tell.
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError>;
 
     /// `block` holds a storage from now on.

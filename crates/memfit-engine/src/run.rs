@@ -87,6 +87,9 @@ impl<H: Host> Engine<'_, H> {
                         self.free(*block);
                     }
                 }
+                if !first {
+                    self.doubt_overwritten(record);
+                }
                 return Err(error.into());
             }
         };
@@ -97,6 +100,18 @@ impl<H: Host> Engine<'_, H> {
             return Err(Fault::TooSlow(patience));
         }
         self.check_allowance()
+    }
+
+    /// A repetition of `record` has failed: what it was to overwrite may be half written, and is computed again.
+    fn doubt_overwritten(&mut self, record: u32) {
+        for at in 0..self.state.record(record).outputs.len() {
+            let Output::InPlace(of) = self.state.record(record).outputs[at] else { continue };
+            let storage = self.state.storage_of(self.state.record(record).reads[of]);
+            let this = self.state.storage(storage);
+            if this.resident && this.evictable {
+                self.evict(storage);
+            }
+        }
     }
 
     /// Whether the log, and the time for planning, are within what is allowed.

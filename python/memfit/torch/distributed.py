@@ -55,6 +55,8 @@ LOOK = 0.2
 GRACE = 5.0
 """Seconds that the first rank stays for others to find the reason."""
 
+SAME_CALLS = "every rank makes the same calls in the same order"
+
 PlanFile: TypeAlias = Plan | bytes
 Made = TypeVar("Made")
 Said = TypeVar("Said")
@@ -80,23 +82,23 @@ class Ranks:
         """The smallest budget of all ranks, in bytes."""
         whole = isinstance(budget, int) and not isinstance(budget, bool) and budget > 0
         error = None if whole else memfit.UsageError(f"`{budget!r}` is no budget in bytes")
-        smallest: int = min(self._verdict(error, budget))
+        smallest: int = min(self._verdict(error, budget, "a budget"))
         return smallest
 
     def same(self, data: bytes, what: str) -> None:
         """Raises `RankError` everywhere unless all ranks have the same `data`; `what` names it."""
-        digests = self._verdict(None, hashlib.sha256(data).hexdigest()[:16])
+        digests = self._verdict(None, hashlib.sha256(data).hexdigest()[:16], what)
         if len(set(digests)) > 1:
             held = ", ".join(f"rank {rank} `{digest}`" for rank, digest in self._numbered(digests))
             raise RankError(f"the ranks have different {what}: {held}", ranks=self.ranks)
 
     def gather(self, value: Said) -> list[Said]:
         """The `value` of each rank, on all, in the order of `ranks`."""
-        return self._verdict(None, value)
+        return self._verdict(None, value, "what each has")
 
     def refuse_together(self, error: BaseException | None = None) -> None:
         """Returns if `error` is `None` on all ranks. Else all raise the error of the first that has one."""
-        self._verdict(error, None)
+        self._verdict(error, None, "whether all go on")
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -123,7 +125,7 @@ class Ranks:
             yield
             return
         if self._watch is None:
-            name = "memfit/" + self._from_first(uuid.uuid4().hex)
+            name = "memfit/" + self._from_first(uuid.uuid4().hex, "a name")
             self._watch = _Watch(_parent(self.group), name, self.ranks, self.ranks[self.rank])
         try:
             yield
@@ -183,24 +185,32 @@ class Ranks:
             at_work = True
             while at_work:
                 thread.join(BEAT)
-                at_work = self._from_first(thread.is_alive())
+                at_work = self._from_first(thread.is_alive(), "whether it is at work")
         else:
-            while self._from_first(None):
+            while self._from_first(None, "whether it is at work"):
                 pass
         self.refuse_together(failed[0] if failed else None)
-        result: Made = self._from_first(made[0] if made else None)
+        result: Made = self._from_first(made[0] if made else None, "what it has made")
         return result
 
     def _numbered(self, values: list[Any]) -> Iterator[tuple[int, Any]]:
         return zip(self.ranks, values, strict=True)
 
-    def _verdict(self, error: BaseException | None, value: Any) -> list[Any]:
-        """The `value` of each rank, if none has an error; else raises the same error on all."""
-        said = self._gather((_pack(error), value))
-        refused = [(rank, packed) for rank, (packed, _) in self._numbered(said) if packed]
-        if not refused:
-            return [value for _, value in said]
-        raise _unpack(refused, len(self.ranks)) from error
+    def _verdict(self, error: BaseException | None, value: Any, about: str) -> list[Any]:
+        """The `value` of each rank, if none has an error; else raises the same error on all.
+
+        `about` says what ranks agree on: one that has come to another point of the program is found out.
+        """
+        said = self._gather((_pack(error), value, about))
+        refused = [(rank, packed) for rank, (packed, *_) in self._numbered(said) if packed]
+        if refused:
+            raise _unpack(refused, len(self.ranks)) from error
+        points = [about for *_, about in said]
+        if len(set(points)) > 1:
+            asked = ", ".join(f"rank {rank} {about}" for rank, about in self._numbered(points))
+            message = f"the ranks agree on different things: {asked}"
+            raise RankError(message, hint=SAME_CALLS, ranks=self.ranks)
+        return [value for _, value, _ in said]
 
     def _gather(self, value: Any) -> list[Any]:
         if len(self.ranks) == 1:
@@ -212,14 +222,22 @@ class Ranks:
             dist.all_gather_object(values, value, group=channel)
         return values
 
-    def _from_first(self, value: Any) -> Any:
-        """What the first rank says."""
+    def _from_first(self, value: Any, about: str) -> Any:
+        """What the first rank says about something, the same on all ranks."""
         if len(self.ranks) == 1:
             return value
-        said = [value]
+        said = [(value, about)]
         with self._open() as channel:
             dist.broadcast_object_list(said, src=self.ranks[0], group=channel)
-        return said[0]
+        value, told = said[0]
+        if told != about:
+            raise RankError(
+                f"the ranks are at different calls: rank {self.ranks[0]} tells {told}, and rank"
+                f" {self.ranks[self.rank]} waits for {about}",
+                hint=SAME_CALLS,
+                ranks=self.ranks,
+            )
+        return value
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part")]
 
 pub(crate) mod numbers;
+pub(crate) mod plans;
 pub(crate) mod training;
 
 use memfit_engine::Output;

@@ -1,6 +1,8 @@
 //! A host whose storages hold numbers: what is computed wrongly comes out wrong.
 
-use memfit_engine::{Block, Call, Engine, Host, HostError, Output, Run, Source, StorageId, TensorId, Wanted};
+use memfit_engine::{
+    Block, Call, Engine, Fault, Host, HostError, Output, Run, Source, StorageId, TensorId, Wanted,
+};
 use memfit_ir::{Bytes, Effect, Form, Nanos, Role};
 
 /// A host that computes: every storage holds a number, every op a hash of what it reads.
@@ -12,6 +14,13 @@ pub(crate) struct Numbers {
     pub(crate) used: u64,
     pub(crate) most: u64,
     pub(crate) fails: bool,
+    /// Calls that may fail, so far, and which of them do.
+    pub(crate) tried: u64,
+    pub(crate) failing: std::ops::Range<u64>,
+    /// By tensor: what it must be, as the program has it. Nothing for one without bytes.
+    pub(crate) expected: std::collections::BTreeMap<TensorId, Option<u64>>,
+    /// What the op reads that the program applies now.
+    pub(crate) applies: Option<Vec<u64>>,
     /// What it says that every first run took as scratch memory.
     pub(crate) measured: Option<Bytes>,
     /// Copies, by name; bytes are read and written as late as may be: when they are waited for.
@@ -41,22 +50,53 @@ enum Pending {
     Into(u64),
 }
 
+/// Ops that only copy their last operand.
+const COPIES: [&str; 3] = ["snapshot", "scratch", "commit"];
+
+/// What an op of that kind makes of these numbers.
+fn hash(kind: &str, generator: Option<u64>, reads: impl Iterator<Item = u64>) -> u64 {
+    let start = kind
+        .bytes()
+        .fold(generator.unwrap_or(7), |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    reads.fold(start, |hash, number| (hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29))
+}
+
+impl Numbers {
+    /// One more call that may fail: whether it does.
+    fn try_to(&mut self, what: &str) -> Result<(), HostError> {
+        self.tried += 1;
+        if self.fails || self.failing.contains(&self.tried) {
+            return Err(HostError(format!("{what}: the device is on fire")));
+        }
+        Ok(())
+    }
+}
+
 impl Host for Numbers {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
-        if self.fails {
-            return Err(HostError("the device is on fire".to_owned()));
+        if let Err(error) = self.try_to(run.kind) {
+            // A repetition has written some of what it writes, also over what it reads.
+            for write in run.writes.iter().filter(|write| run.repetition > 0 && write.size > Bytes::ZERO) {
+                self.held.insert(write.offset.0, !self.tried);
+            }
+            return Err(error);
         }
         self.had = (run.workspace.size, run.room);
-        let mut hash =
-            run.kind.bytes().fold(run.generator.unwrap_or(7), |hash, byte| hash * 31 + u64::from(byte));
         // What has no bytes has no place, and no number.
-        for read in run.reads.iter().filter(|read| read.size > Bytes::ZERO) {
-            let number = self.held.get(&read.offset.0).copied().expect("an operand is in memory");
-            hash = (hash ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        let reads = run.reads.iter().filter(|read| read.size > Bytes::ZERO);
+        let numbers: Vec<u64> =
+            reads.map(|read| *self.held.get(&read.offset.0).expect("an operand is in memory")).collect();
+        if run.repetition == 0
+            && let Some(expected) = self.applies.take()
+        {
+            assert_eq!(numbers, expected, "what `{}` reads", run.kind);
         }
-        if ["snapshot", "scratch", "commit"].contains(&run.kind) {
+        let hash = hash(run.kind, run.generator, numbers.into_iter());
+        if COPIES.contains(&run.kind) {
             let from = run.reads[run.reads.len() - 1];
-            self.held.insert(run.writes[0].offset.0, self.held[&from.offset.0]);
+            if from.size > Bytes::ZERO {
+                self.held.insert(run.writes[0].offset.0, self.held[&from.offset.0]);
+            }
             self.clock += run.expected.0;
             return Ok(run.expected);
         }
@@ -88,6 +128,7 @@ impl Host for Numbers {
     }
 
     fn store(&mut self, from: Source, Wanted { form, .. }: Wanted) -> Result<u64, HostError> {
+        self.try_to("a copy is made")?;
         self.copied += 1;
         if self.loses.is_some_and(|every| self.copied.is_multiple_of(every)) {
             return Err(HostError("the disk is full".to_owned()));
@@ -106,6 +147,7 @@ impl Host for Numbers {
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        self.try_to("a copy is read")?;
         let this = self.copies.get_mut(&copy).expect("what is loaded is there");
         assert!(this.pending.is_none(), "two things at a time with one copy");
         this.pending = Some(Pending::Into(to.offset.0));
@@ -116,7 +158,12 @@ impl Host for Numbers {
 
     fn wait(&mut self, copy: u64) -> Result<(), HostError> {
         let this = self.copies.get_mut(&copy).expect("what is waited for is there");
-        match this.pending.take() {
+        let pending = this.pending.take();
+        if pending.is_some() {
+            self.try_to("a copy is waited for")?;
+        }
+        let this = self.copies.get_mut(&copy).expect("what is waited for is there");
+        match pending {
             Some(Pending::Out(offset)) => this.number = Some(self.held[&offset]),
             Some(Pending::Into(_)) if self.loses.is_some_and(|every| copy % every == 1) => {
                 return Err(HostError("the disk can't be read".to_owned()));
@@ -147,6 +194,59 @@ impl Host for Numbers {
         self.seeds += 1;
         Some(self.seeds * 1001)
     }
+}
+
+/// Brings in a tensor, whose number is its size.
+pub(crate) fn put(engine: &mut Engine<'_, Numbers>, size: Bytes, role: Role) -> Result<TensorId, Fault> {
+    let tensor = engine.put(size, role)?;
+    engine.host.expected.insert(tensor, (size > Bytes::ZERO).then_some(size.0));
+    Ok(tensor)
+}
+
+/// Applies a call, and notes what must be in what it makes.
+pub(crate) fn apply(
+    engine: &mut Engine<'_, Numbers>,
+    call: &Call<'_>,
+    made: &mut Vec<TensorId>,
+) -> Result<(), Fault> {
+    let reads: Vec<Option<u64>> = call.reads.iter().map(|read| engine.host.expected[read]).collect();
+    let before = made.len();
+    engine.host.applies = Some(reads.iter().copied().flatten().collect());
+    engine.apply(call, made)?;
+    let generator = (call.effect == Effect::Seeded).then_some(engine.host.seeds * 1001);
+    let hash = hash(call.kind, generator, reads.iter().copied().flatten());
+    for (at, (output, &tensor)) in call.outputs.iter().zip(&made[before..]).enumerate() {
+        let has_bytes = match *output {
+            Output::Fresh(size) => size > Bytes::ZERO,
+            Output::View(of) | Output::InPlace(of) => reads[of].is_some(),
+        };
+        let number = match reads.last() {
+            Some(&copied) if COPIES.contains(&call.kind) => copied,
+            _ => Some(hash.wrapping_add(at as u64)),
+        };
+        engine.host.expected.insert(tensor, number.filter(|_| has_bytes));
+    }
+    Ok(())
+}
+
+/// All that the program holds has the numbers that it must have. False where some of it can't be had: there are as many bytes
+/// as it takes, but not in one piece.
+pub(crate) fn check(engine: &mut Engine<'_, Numbers>, what: &str) -> bool {
+    let mut all = true;
+    for tensor in engine.held() {
+        let block = match engine.get(tensor) {
+            Ok(block) => block,
+            Err(Fault::NoRoom(room)) if room.enough <= room.budget => {
+                all = false;
+                continue;
+            }
+            Err(fault) => panic!("{what}: {fault}"),
+        };
+        let number = (block.size > Bytes::ZERO).then(|| engine.host.held[&block.offset.0]);
+        assert_eq!(number, engine.host.expected[&tensor], "{what}: `{tensor}`");
+    }
+    assert_eq!(engine.host.used, engine.stats().used.0, "{what}");
+    all
 }
 
 pub(crate) const KB: Bytes = Bytes(1024);

@@ -4,7 +4,7 @@ use memfit_engine::{Call, Engine, Fault, Output, Settings, Storing, TensorId};
 use memfit_ir::{Bytes, Effect, Link, Nanos, Role, Store};
 use memfit_testkit::Rng;
 
-use super::numbers::Numbers;
+use super::numbers::{Numbers, apply, put};
 
 const KB: u64 = 1024;
 
@@ -60,7 +60,7 @@ fn op(
 ) -> Result<Vec<TensorId>, Fault> {
     let mut made = Vec::new();
     let call = Call { kind, reads, outputs, effect, time: Nanos(10), ..Call::default() };
-    engine.apply(&call, &mut made)?;
+    apply(engine, &call, &mut made)?;
     Ok(made)
 }
 
@@ -73,8 +73,8 @@ impl Training {
         let (weights, states, kept) = (Vec::new(), Vec::new(), Vec::new());
         let mut all = Training { weights, states, kept, sizes, seeded, rng };
         for &size in &all.sizes {
-            all.weights.push(engine.put(Bytes(size), Role::Parameter)?);
-            all.states.push(engine.put(Bytes(size), Role::State)?);
+            all.weights.push(put(engine, Bytes(size), Role::Parameter)?);
+            all.states.push(put(engine, Bytes(size), Role::State)?);
         }
         Ok(all)
     }
@@ -85,7 +85,7 @@ impl Training {
     }
 
     pub(crate) fn step(&mut self, engine: &mut Engine<'_, Numbers>, ways: Ways) -> Result<(), Fault> {
-        let batch = engine.put(Bytes(KB), Role::Input)?;
+        let batch = put(engine, Bytes(KB), Role::Input)?;
         let mut chain = vec![batch];
         for (at, (&weight, &size)) in self.weights.iter().zip(&self.sizes).enumerate() {
             if ways.leaves == Some(at) {
@@ -131,6 +131,15 @@ impl Training {
             engine.del(tensor)?;
         }
         Ok(())
+    }
+
+    /// A step has failed: all that it holds goes, but for what lasts.
+    pub(crate) fn abandon(&self, engine: &mut Engine<'_, Numbers>) {
+        for tensor in engine.held() {
+            if ![&self.weights, &self.states, &self.kept].iter().any(|lasting| lasting.contains(&tensor)) {
+                engine.del(tensor).unwrap();
+            }
+        }
     }
 
     pub(crate) fn numbers(&self, engine: &mut Engine<'_, Numbers>) -> Result<Vec<u64>, Fault> {

@@ -343,11 +343,18 @@ pub(super) fn distinct_storages<'py>(
     Ok(())
 }
 
+/// `error` with the op that failed: what the program sees was raised by another one, which needs that.
+fn while_again(py: Python<'_>, error: PyErr, kind: &str) -> PyErr {
+    // Python 3.10 has no notes.
+    let _ = error.value(py).call_method1("add_note", (format!("memfit: while `{kind}` was run again"),));
+    error
+}
+
 impl Host for Torch {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         Python::attach(|py| {
             if run.repetition > 0 {
-                let ran = self.repeat(py, run);
+                let ran = self.repeat(py, run).map_err(|error| while_again(py, error, run.kind));
                 return self.fail(ran);
             }
             // The running statistics of a batch normalisation were written by its own call.
