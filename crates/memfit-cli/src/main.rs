@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return output::misused(&error),
     };
-    let mut output = output::Output::new(&args.common);
+    let command = commands::named(std::env::args_os().skip(1));
+    let mut output = output::Output::new(command, &args.common);
     match commands::run(&args, &mut output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => output.fail(&error),

@@ -14,10 +14,13 @@ use owo_colors::OwoColorize as _;
 use serde_json::{Value, json};
 
 use crate::args::Common;
+use crate::commands;
 use crate::error::Error;
 
 /// Where results go, and in which form.
 pub(crate) struct Output {
+    /// Whose they are.
+    command: Option<String>,
     /// One JSON object on standard output.
     pub(crate) json: bool,
     /// Only what was asked for.
@@ -31,11 +34,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(common: &Common) -> Output {
+    /// For `command`, by its name.
+    pub(crate) fn new(command: Option<String>, common: &Common) -> Output {
         let show = std::io::stderr().is_terminal() && !common.quiet;
         let spinner = if show { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         spinner.enable_steady_tick(Duration::from_millis(100));
         Output {
+            command,
             json: common.json,
             quiet: common.quiet,
             verbose: common.verbose,
@@ -145,6 +150,7 @@ impl Output {
     fn error_object(&self, error: &Error) -> Value {
         let mut object = json!({
             "schema": objects::SCHEMA,
+            "command": self.command,
             "status": error.status(),
             "error": error.to_string(),
             "hint": error.hint(),
@@ -198,6 +204,7 @@ pub(crate) fn misused(error: &clap::Error) -> ExitCode {
         let message = parts.next().unwrap_or_default().trim_start_matches("error: ");
         let object = json!({
             "schema": objects::SCHEMA,
+            "command": commands::named(std::env::args_os().skip(1)),
             "status": "usage",
             "error": message,
             "hint": parts.next(),

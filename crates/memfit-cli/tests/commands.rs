@@ -343,6 +343,8 @@ fn json_is_one_object_of_one_schema_whatever_happens() {
             .unwrap_or_else(|error| panic!("{args:?}: {error}: {}", stderr(&output)));
         assert_eq!(object["schema"], "memfit-result/1", "{args:?}");
         assert_eq!(object["status"], status, "{args:?}");
+        let command = args.iter().find(|word| !word.starts_with('-') && **word != "frobnicate");
+        assert_eq!(object["command"].as_str(), command.copied(), "{args:?}");
         if exit != 0 {
             assert!(object["error"].as_str().is_some_and(|error| error.len() > 5), "{args:?}: {object}");
             assert_eq!(object["exit_code"], exit, "{args:?}");

@@ -80,6 +80,13 @@ enum Command {
     },
 }
 
+/// The first of `words` that names a command; options may stand before it.
+pub(crate) fn named(words: impl Iterator<Item = std::ffi::OsString>) -> Option<String> {
+    let known = <Args as clap::CommandFactory>::command();
+    let mut names = words.filter_map(|word| Some(known.find_subcommand(word)?.get_name().to_owned()));
+    names.next()
+}
+
 /// Runs the command that `args` name.
 pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
     let seed = args.common.seed;
