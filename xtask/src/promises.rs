@@ -32,7 +32,7 @@ pub(crate) fn faults(
         let unknown = names.iter().filter(|name| !is_there(name, files, sources, commands));
         faults.extend(unknown.map(|name| format!("{TABLE}:{}: there is no `{name}`", at + 1)));
     }
-    if rows == 0 {
+    if rows == 0 && faults.is_empty() {
         faults.push(format!("{TABLE}: there is no table of promises"));
     }
     faults

@@ -99,13 +99,19 @@ pub fn check(file: &PlanFile, verified: &Verified, budget: Option<Bytes>) -> Val
         "status": "fits",
         "strategy": file.header.strategy,
         "budget_bytes": budget.unwrap_or(file.header.budget).0,
-        "peak_bytes": verified.peak().0,
+        "peak_bytes": peak_of(file, verified).0,
         "host_peak_bytes": verified.tier_peak(Tier::Host).0,
         "disk_peak_bytes": verified.tier_peak(Tier::Disk).0,
         "lossy": names(&verified.plan().program.lossy()),
         "lossy_allowed": names(&file.header.lossy),
         "verified": true,
     })
+}
+
+/// The peak of a plan that was accepted, as `plan` tells it: up to the alignment, where the file says that there is one.
+#[must_use]
+pub fn peak_of(file: &PlanFile, verified: &Verified) -> Bytes {
+    verified.peak().max(file.header.peak)
 }
 
 /// Names of codecs.

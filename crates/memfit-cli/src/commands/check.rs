@@ -53,7 +53,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> Result<(), Error> {
         return output.object(&objects::check(&file, &verified, args.budget));
     }
     let steps = verified.plan().program.steps.len();
-    let (peak, host) = (verified.peak(), verified.tier_peak(memfit::ir::Tier::Host));
+    let (peak, host) = (objects::peak_of(&file, &verified), verified.tier_peak(memfit::ir::Tier::Host));
     output.print(&format!(
         "verified: {steps} steps within {peak} ({} B) of device memory, {host} of host memory\n",
         peak.0
