@@ -157,7 +157,7 @@ def distinct(_):
 
 
 def unforeseen(_):
-    # There is no kernel for meta tensors: each time there is room for twice what it reads.
+    # There is no kernel for meta tensors.
     count, chance = torch.zeros(2 * MIB), torch.full((2 * MIB,), 0.5)
     first, held = torch.binomial(count, chance), filled()
     second = torch.binomial(count, chance)

@@ -114,6 +114,12 @@ def _to_sparse(of: dict[str, Any], _: Any) -> Needs:
     return None, 2 * _count(x) * (8 * x.dim() + x.itemsize) + _SMALL
 
 
+def _successes(of: dict[str, Any], _: Any) -> Needs:
+    # One for each count; operands are worked on as they are laid out, or as copies.
+    count = of["count"]
+    return [count.numel() * count.itemsize], 2 * count.numel() * count.itemsize + _SMALL
+
+
 def _alignments(of: dict[str, Any], _: Any) -> Needs:
     # A loss for each sequence, and for each of its times a number for each label, and for each gap.
     scores = of["log_probs"]
@@ -148,6 +154,7 @@ BY_DATA: dict[str, Callable[[dict[str, Any], Any], Needs | None]] = {
     "aten::unique_dim_consecutive": _unique_in_dimension,
     "torchvision::nms": _boxes,
     "aten::_pack_padded_sequence": _packed,
+    "aten::binomial": _successes,
     "aten::_ctc_loss": _alignments,
     "aten::_ctc_loss_backward": _alignments_backward,
 }

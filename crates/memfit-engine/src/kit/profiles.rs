@@ -39,11 +39,10 @@ impl OpProfile {
         expected(time, measured.max(1))
     }
 
-    /// It has run: ns as [`OpProfile::expects`] has them, and scratch bytes if they were measured. Where nobody can say what it will
-    /// make, the bound stays: it is for that as well.
+    /// It has run: ns as [`OpProfile::expects`] has them, and scratch bytes if they were measured.
     pub fn ran(&mut self, time: u64, workspace: Option<u64>) {
         self.time = time;
-        if let Some(workspace) = workspace.filter(|_| self.fresh.is_some()) {
+        if let Some(workspace) = workspace {
             (self.workspace, self.guessed) = (workspace, false);
         }
     }
@@ -54,16 +53,9 @@ impl OpProfile {
     }
 
     /// Its results had other sizes. Once a kernel may know better than its description; after that its sizes depend on the
-    /// data, and all that is known is a bound: twice what it was seen to make.
+    /// data.
     pub fn correct(&mut self, fresh: Vec<u64>) {
-        if self.corrected {
-            let made = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, &size| sum.saturating_add(size));
-            let most = made(&fresh).max(self.fresh.as_deref().map_or(0, made));
-            self.workspace = self.workspace.saturating_add(most.saturating_mul(2));
-            (self.fresh, self.guessed) = (None, true);
-        } else {
-            self.fresh = Some(fresh.into());
-        }
+        self.fresh = Some(fresh.into()).filter(|_| !self.corrected);
         self.corrected = true;
     }
 }
@@ -216,8 +208,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_believed_as_far_as_it_was_measured() {
-        let sized = OpProfile::nothing();
-        let mut profile = OpProfile { guessed: true, workspace: 100, ..sized };
+        let mut profile = OpProfile { guessed: true, ..of_workspace(100) };
         profile.ran(OpProfile::expects(profile.time, 80), None);
         assert_eq!((profile.time, profile.workspace, profile.guessed), (80, 100, true));
         // A machine that was busy: a quarter more at the most.
@@ -230,10 +221,6 @@ mod tests {
         assert_eq!(profile.fresh.as_deref(), Some(&[8][..]));
         profile.correct(vec![16]);
         assert_eq!(profile.fresh, None, "they depend on the data");
-        assert_eq!((profile.workspace, profile.guessed), (40 + 2 * 16, true), "room for what it makes");
-        // What was measured is scratch memory alone.
-        profile.ran(100, Some(0));
-        assert_eq!((profile.workspace, profile.guessed), (72, true));
         assert_eq!(OpProfile::nothing().fresh.as_deref(), Some(&[][..]));
     }
 }
