@@ -50,7 +50,9 @@ def same(one, other) -> bool:
 
 KNOWN = memfit.strategies()
 MOVES = [family.name for family in KNOWN.families if {"offload", "compress"} & set(family.means)]
-MOVING = [f"{one.family}:{one.name}" for one in KNOWN.strategies if one.family in MOVES]
+NAMES = [f"{one.family}:{one.name}" for one in KNOWN.strategies if one.family in MOVES]
+# One is refused where its lossy codec is not allowed: see test_quantised.py.
+MOVING = [name for name in NAMES if name != "compress:quantised-state"]
 
 
 @pytest.mark.parametrize(
