@@ -46,6 +46,16 @@ fn shown(mut text: String) -> String {
     if text.contains(is_obeyed) { text.replace(is_obeyed, "\u{fffd}") } else { text }
 }
 
+/// The first `most` characters of `name`, as they may be shown in one line: names in files may be as long as a book.
+#[must_use]
+pub fn brief(name: &str, most: usize) -> String {
+    let mut short: String = name.chars().take(most).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    short.replace(is_obeyed, "\u{fffd}")
+}
+
 /// Whether a terminal obeys `c`: a control character, or one that changes the direction of what follows. Names come from
 /// files of strangers.
 #[must_use]

@@ -24,5 +24,5 @@ pub mod svg;
 pub mod tensors;
 mod zst;
 
-pub use error::{FormatError, is_obeyed};
+pub use error::{FormatError, brief, is_obeyed};
 pub use zst::{MAX_BYTES, compress, is_packed, unpack};

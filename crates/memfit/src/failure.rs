@@ -1,7 +1,7 @@
 //! The kinds of error that are never mixed: the user's call, the user's file, a budget that is too small, a
 //! plan that doesn't fit its graph or its limits, and our own bug.
 
-use memfit_formats::{FormatError, is_obeyed};
+use memfit_formats::FormatError;
 use memfit_ir::Bytes;
 use memfit_tiers::SpillError;
 use memfit_verify::Rejected;
@@ -260,13 +260,9 @@ impl std::fmt::Display for Infeasible {
 /// Operands of a step that an error lists: the largest.
 const OPERANDS: usize = 8;
 
-/// A name for people, in one line: those in files may be as long as a book, or hold what a terminal obeys.
+/// A name for people, in one line.
 fn brief(name: &str) -> String {
-    let mut short: String = name.chars().take(120).collect();
-    if short.len() < name.len() {
-        short.push('…');
-    }
-    short.replace(is_obeyed, "\u{fffd}")
+    memfit_formats::brief(name, 120)
 }
 
 impl std::error::Error for Failure {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Nanos, Place};
 
-use crate::is_obeyed;
+use crate::brief;
 
 /// Number of a name in [`Names`].
 pub type NameId = u32;
@@ -47,12 +47,7 @@ const LONGEST: usize = 240;
 /// `name` as it may be shown: no control characters, none that change the direction of what follows, and not without end.
 #[must_use]
 pub fn shown_name(name: &str) -> String {
-    let mut shown: String =
-        name.chars().take(LONGEST).map(|c| if is_obeyed(c) { '\u{fffd}' } else { c }).collect();
-    if name.chars().nth(LONGEST).is_some() {
-        shown.push('…');
-    }
-    shown
+    brief(name, LONGEST)
 }
 
 /// What a report is about.
