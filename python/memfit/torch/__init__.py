@@ -15,7 +15,7 @@ docs/pytorch.md says what is guaranteed and where the limits are.
 import importlib
 from typing import Any
 
-OLDEST_TORCH = (2, 14)
+OLDEST_TORCH = (2, 11)
 """Oldest torch that is supported: (major, minor)."""
 
 

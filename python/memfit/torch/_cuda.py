@@ -1,6 +1,103 @@
 """What is doubtful on CUDA, and is kept until a device has shown that it need not be: docs/pytorch.md."""
 
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
+from torch.utils import _pytree as pytree
+
+BLOCK = 512
+"""Bytes to a multiple of which the caching allocator rounds up."""
+
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+Result = TypeVar("Result")
+
+_highest: dict[int, int] = {}
+"""Of each device, the most bytes since `begin_peak` that the allocator was told to forget."""
+
+
+def begin_peak(device: torch.device) -> None:
+    """The most bytes that the allocator of `device` gives out at a time are counted from here on."""
+    torch.cuda.reset_peak_memory_stats(device)
+    _highest[_index(device)] = 0
+
+
+def peak(device: torch.device) -> int:
+    """The most bytes since `begin_peak`, in blocks as the allocator gives them out."""
+    return max(torch.cuda.max_memory_allocated(device), _highest.get(_index(device), 0))
+
+
+def measured(call: Callable[[], Result]) -> tuple[Result, int, int]:
+    """What `call` returns, the most bytes at a time meanwhile, and those at the end, beyond those of before.
+
+    The allocator has one peak, which is reset for this: `peak` remembers what it was.
+    """
+    at = torch.cuda.current_device()
+    _highest[at] = max(_highest.get(at, 0), torch.cuda.max_memory_allocated())
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = call()
+    return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+
+
+def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
+    """Calls, and returns the result, scratch bytes, ns on the device, and bytes that are left beside results.
+
+    Libraries keep memory of their own from their first call on: cuBLAS its workspaces, one for each thread.
+    """
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def call() -> Any:
+        torch.cuda.synchronize()
+        begin.record()
+        result = func(*args, **(kwargs or {}))
+        end.record()
+        return result
+
+    result, most, left = measured(call)
+    end.synchronize()
+    given = {id(storage) for storage in _storages((args, kwargs))}
+    made = {id(storage): _block(storage.nbytes()) for storage in _storages(result) if id(storage) not in given}
+    taken = max(0, left - sum(made.values()))
+    return result, max(0, most - max(left, 0)), round(1e6 * begin.elapsed_time(end)), taken
+
+
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
+    return [tensor.untyped_storage() for tensor in tensors]
+
+
+def _block(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK
+
+
+def prepare(device: torch.device) -> None:
+    """Has the allocator give out blocks of exactly what is asked for, and PyTorch's libraries take what they keep.
+
+    Without expandable segments a block can be up to 1 MiB larger than what was asked for. Whoever has set the
+    allocator up keeps that.
+    """
+    if not any(map(os.environ.get, _SETTINGS)):
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    # A product and its gradient: handles of this thread and of autograd's take their workspaces.
+    with torch.inference_mode(False), torch.enable_grad():
+        layer = torch.ones(32, 32, device=device, requires_grad=True)
+        made = torch.addmm(layer[0], layer, layer) @ layer
+        torch.autograd.grad(made.sum(), layer)
+    torch.cuda.synchronize(device)
+
+
+def foreign(device: torch.device, known: int) -> int:
+    """Bytes of the allocator beyond the `known` ones: workspaces that libraries keep, and what blocks were
+    rounded up to.
+    """
+    return max(0, torch.cuda.memory_allocated(device) - known)
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def is_on_side_stream() -> bool:

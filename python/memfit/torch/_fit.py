@@ -176,7 +176,9 @@ class Fitted:
                 self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}"
             )
         alone = not is_distributed()
-        check = alone if self._check is None else self._check
+        # A process with a GPU can't be copied, and in this one the plain step takes what it takes.
+        bounded = alone and self._budget.device.type == "cpu"
+        check = bounded if self._check is None else self._check
         if self._calls >= _PROTECTED or not check or self._is_resting():
             return self._call(args, kwargs)
         if _copy.obstacle(self._budget.device) is None:

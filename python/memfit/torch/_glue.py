@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from memfit import _memfit
-from memfit.torch import _cuda, _infer, _ops, _parts, _sizes, _switches
+from memfit.torch import _cuda, _infer, _ops, _parts, _sizes, _storages, _switches
 from memfit.torch._errors import budget_error
 from memfit.torch._order import unordered
 
@@ -50,13 +50,20 @@ side_stream: Callable[[], bool] | None = None
 """Set by `track`, where there are streams: whether ops run on another one than the device's own."""
 
 
+timed: Callable[..., tuple[Any, int, int, int]] | None = None
+"""Set by `track`, where calls return before they are done: `_cuda.timed`."""
+
+
 def track(device: torch.device) -> None:
     """Storages of `device` are what the budget is for."""
-    global on_device, state_bytes, side_stream, _device, _rows
+    global on_device, state_bytes, side_stream, timed, _device, _rows
+    if device.type == "cuda":
+        torch.cuda.init()  # Generators are there from then on.
     on_device = f"is_{device.type}"
     _device, _rows = device, _switches.rows(device.type)
     looks[:] = [look for row in _rows for look in row.looks]
     side_stream = _cuda.is_on_side_stream if device.type == "cuda" else None
+    timed = _cuda.timed if device.type == "cuda" else None
     read_by_native[:] = [torch.int64, torch.int32, torch.uint8] if device.type == "cpu" else []
     state_bytes = _generator(None).get_state().nbytes
 
@@ -290,10 +297,7 @@ def measure_peak(func: Any, args: Any) -> tuple[Any, int | None]:
 def _measure(func: Any, args: Any, kwargs: Any, on: str) -> tuple[Any, int | None, int]:
     """The result, the most bytes at a time beyond those of before, and those at the end."""
     if on == "is_cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        result = func(*args, **(kwargs or {}))
-        return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+        return _cuda.measured(lambda: func(*args, **(kwargs or {})))
     if on != "is_cpu" or not COUNTED:
         return func(*args, **(kwargs or {})), None, 0
     before, outer = _memfit.allocator_begin(True)
@@ -336,13 +340,13 @@ def note_block(storage: torch.UntypedStorage) -> bool:
 def evict(storage: torch.UntypedStorage) -> None:
     """The bytes go; the size stays, so that views can be made; an access raises."""
     hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
-    storage._swap_data_ptr_(hollow)  # type: ignore[attr-defined]  # Not in the stubs.
+    _storages.swap(storage, hollow)
     torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
 
 
 def refill(storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
     """The bytes of `source` become those of `storage`; its guard goes."""
-    storage._swap_data_ptr_(source)  # type: ignore[attr-defined]  # Not in the stubs.
+    _storages.swap(storage, source)
 
 
 def copy(storage: torch.UntypedStorage) -> torch.UntypedStorage:

@@ -172,7 +172,9 @@ class Budget:
 
             self._bytes = distributed.agree(self._bytes)
         _glue.track(self.device)
-        align = 512 if self.device.type == "cuda" else 1
+        align = _cuda.BLOCK if self.device.type == "cuda" else 1
+        if self.device.type == "cuda":
+            _cuda.prepare(self.device)
         # What is known of ops depends on the device, and on whether there are other ranks.
         global _known_for
         here = (self.device.type, is_distributed(), *_cuda.switches())
@@ -187,6 +189,8 @@ class Budget:
             raise
         for storage in itertools.chain(*live(self.device)):
             native.adopt(storage)
+        if self.device.type == "cuda":
+            native.reserve(_cuda.foreign(self.device, native.stats()["used_bytes"]))
         self._native, self._pace = native, Pace()
         if is_distributed():
             self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in leaves()]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from memfit import _memfit
+from memfit.torch import _cuda
 from memfit.torch._alive import live_storages
 from memfit.torch._glue import COUNTED, note_block
 
@@ -34,7 +35,7 @@ class Meter:
     def __enter__(self) -> "Meter":
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
+            _cuda.begin_peak(self.device)
         else:
             storages = live_storages(self.device)
             self._start = sum(storage.nbytes() for storage in storages)
@@ -45,7 +46,7 @@ class Meter:
 
     def __exit__(self, *raised: Any) -> None:
         if self.device.type == "cuda":
-            self.peak_bytes = torch.cuda.max_memory_allocated(self.device)
+            self.peak_bytes = _cuda.peak(self.device)
             return
         self._foreign.clear()
         _, peak = _memfit.allocator_end(False, self._outer)

@@ -24,6 +24,8 @@ pub struct OpProfile {
     pub time: u64,
     /// Whether its results turned out to have other sizes than was inferred.
     pub corrected: bool,
+    /// Times it has run.
+    pub runs: u32,
 }
 
 impl OpProfile {
@@ -42,6 +44,7 @@ impl OpProfile {
     /// It has run: ns as [`OpProfile::expects`] has them, and scratch bytes if they were measured.
     pub fn ran(&mut self, time: u64, workspace: Option<u64>) {
         self.time = time;
+        self.runs = self.runs.saturating_add(1);
         if let Some(workspace) = workspace {
             (self.workspace, self.guessed) = (workspace, false);
         }

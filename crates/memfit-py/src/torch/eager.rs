@@ -462,6 +462,11 @@ impl Eager {
         inner.engine.del(room).map_err(|fault| inner.fault(py, fault))
     }
 
+    /// Counts `bytes` that somebody else has taken for good. What can go makes room for them.
+    fn reserve(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        self.enter(py)?.inner()?.put_bytes(py, bytes).map(drop)
+    }
+
     /// Something out of sight is about to write to a storage: what is computed from it is brought back, if it is held.
     fn overwrite(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = storage.py();

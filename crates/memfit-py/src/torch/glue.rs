@@ -52,6 +52,9 @@ pub(super) struct Glue {
     /// `measure(func, args, kwargs)`: calls, and returns the result and the scratch bytes that were seen.
     pub(super) measure: Py<PyAny>,
     /// Makes the error for a budget that is too small.
+    /// `timed(func, args, kwargs)`, where calls return before they are done: as `measure`, with the ns that the device took, and
+    /// with the bytes that neither are results nor went away.
+    pub(super) timed: Option<Py<PyAny>>,
     pub(super) no_room: Py<PyAny>,
     /// `parts(tensor)`: the storages of a tensor that is more than a window on one.
     parts: Py<PyAny>,
@@ -102,6 +105,7 @@ impl Glue {
             refill: take("refill")?,
             is_unreferenced: take("is_unreferenced")?,
             measure: take("measure")?,
+            timed: glue.getattr("timed")?.extract()?,
             no_room: take("no_room")?,
             parts: take("parts")?,
             here: take("here")?,

@@ -203,7 +203,7 @@ impl Ops {
             let Some((op, rest)) = key.split_first() else { continue };
             let op = usize::try_from(*op).ok().and_then(|address| self.known.get(&address));
             let Some(op) = op else { continue };
-            let OpProfile { fresh, workspace, guessed, time, corrected } = profile.clone();
+            let OpProfile { fresh, workspace, guessed, time, corrected, .. } = profile.clone();
             let learnt = (fresh.map(|fresh| fresh.to_vec()), workspace, guessed, time, corrected);
             rows.push((op.func.bind(py).str()?.to_string(), rest.to_vec(), learnt));
         }
@@ -214,7 +214,8 @@ impl Ops {
     pub(super) fn import(&mut self, ops: &[Py<PyAny>], rows: Vec<(String, Vec<u64>, Learnt)>) {
         for (func, (_, rest, learnt)) in ops.iter().zip(rows) {
             let (fresh, workspace, guessed, time, corrected) = learnt;
-            let profile = OpProfile { fresh: fresh.map(Arc::from), workspace, guessed, time, corrected };
+            let fresh = fresh.map(Arc::from);
+            let profile = OpProfile { fresh, workspace, guessed, time, corrected, ..OpProfile::default() };
             let key: Vec<u64> = std::iter::once(func.as_ptr().addr() as u64).chain(rest).collect();
             self.profiles.learn(&key, profile);
         }

@@ -95,6 +95,8 @@ impl Inner {
             generator: None,
             switches,
             measured: false,
+            timed: false,
+            taken: 0,
             held_to: None,
             refused: None,
             started: false,

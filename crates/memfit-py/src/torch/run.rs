@@ -19,6 +19,9 @@ use super::writes::{Vacated, running_statistics, writes_to, written};
 /// Scratch memory below this is not worth measuring where that is more than to look at a counter.
 const MEASURED: u64 = 1 << 18;
 
+/// Runs of a shape of which the device is asked how long they take: the first ones load kernels.
+const TIMED: u32 = 3;
+
 /// A call whose arguments have been walked over.
 pub(super) struct Ready<'a, 'py> {
     pub(super) op: Arc<Op>,
@@ -292,6 +295,8 @@ impl Inner {
             generator: prepared.generator.take(),
             switches: prepared.switches,
             measured: prepared.needs.profile.is_some() && known.guessed && known.workspace > least,
+            timed: prepared.needs.profile.is_some() && known.runs < TIMED,
+            taken: 0,
             held_to: known.guessed.then(|| prepared.sizes().unwrap_or_default().iter().sum()),
             refused: None,
             started: false,
@@ -334,6 +339,9 @@ impl Inner {
         let result = ran.result.ok_or_else(|| has_not_run(&prepared.op))?.into_bound(py);
         if let Some(profile) = prepared.needs.profile {
             self.ops.profiles.of_mut(profile).ran(ran.time, ran.workspace);
+        }
+        if ran.taken > 0 {
+            self.put_bytes(py, ran.taken)?;
         }
         let (template, vacated) = (prepared.template.take(), prepared.vacated.take());
         let Prepared { op, needs, addresses, written, times, fresh, .. } = &*prepared;
