@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod gpu;
 mod hammer;
 mod imports;
 mod licences;
@@ -71,6 +72,21 @@ enum Command {
         /// Options of that program, which counts its memory and is one of its own: `--help` lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
+    },
+    /// Measure what only a GPU can show: budgets by the allocator's count, copies over the link, large batches, Burn
+    Gpu {
+        /// `cuda`, or `cpu` for the same with small sizes
+        #[arg(long, default_value = "cuda")]
+        device: String,
+        /// Parts of it
+        #[arg(long, value_delimiter = ',', default_values = gpu::SLICES)]
+        slices: Vec<String>,
+        /// A Python with PyTorch, if not that of `.venv-test`
+        #[arg(long)]
+        python: Option<String>,
+        /// Also write the figures to `bench/record/`
+        #[arg(long)]
+        record: bool,
     },
     /// Train for many steps whose shapes change, and see that nothing grows: memory, tables
     Soak {
@@ -155,6 +171,9 @@ fn run(command: &Command) -> Result<()> {
         }
         Command::Miri => miri::test(),
         Command::Fuzz { options } => fuzz(options),
+        Command::Gpu { device, slices, python, record } => {
+            gpu::measure(device, slices, python.as_deref(), *record)
+        }
         Command::Soak { steps, record } => soak::train(*steps, *record),
         Command::Hammer { plans, seed } => hammer(*plans, *seed),
     }

@@ -34,7 +34,7 @@ from memfit.torch._rehearse import Files, Known
 from memfit.torch._report import Floor, Report
 from memfit.torch._state import Print, State, same
 from memfit.torch.eager import Budget, is_distributed, kept_from_forks, make_free, names
-from memfit.torch.meter import Meter, StepMeter
+from memfit.torch.meter import Meter, StepMeter, given_out
 
 _FILES = ("profile.json", "plan.json")
 # Calls that are rehearsed, or made again from a plan if op by op there is no way: without the optimizer's
@@ -162,6 +162,7 @@ class Fitted:
         }
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls, self._seen, self._lifted = 0, _moved, False
+        self._unknown: int | None = None
         self._sampler, self._plan_loses = Sampler(), False
         self.report.gradients = self._sampler.samples
         self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
@@ -330,10 +331,8 @@ class Fitted:
         for storage in storages((args, kwargs)):
             if storage.device.type == device.type:
                 native.adopt(storage)
-        # What has appeared since the last call, the optimizer's state say, is there as well.
         if self._calls > 0:
-            for storage in live_storages(device):
-                native.adopt(storage)
+            self._look_around(native)
         started = time.perf_counter()
         peak = None
         try:
@@ -361,6 +360,25 @@ class Fitted:
         report.steps = self._calls
         self._rest()
         return result
+
+    def _look_around(self, native: Any) -> None:
+        """What has appeared since the last call, the optimizer's state say, is there as well.
+
+        To look takes as long as there are objects in the process, so it is left out where the allocator has
+        given out no more than is known.
+        """
+        device = self._budget.device
+
+        def unknown() -> int | None:
+            given = given_out(device)
+            return None if given is None else given - native.used()
+
+        before = unknown()
+        if before is not None and self._unknown is not None and before <= self._unknown:
+            return
+        for storage in live_storages(device):
+            native.adopt(storage)
+        self._unknown = unknown()
 
     def _is_resting(self) -> bool:
         """Whether the budget is kept between two calls."""
@@ -552,7 +570,7 @@ class Fitted:
             self._budget._close()
         finally:
             self._budget._stop_listening()
-        self._calls, self._lifted = 0, False
+        self._calls, self._lifted, self._unknown = 0, False, None
 
     def __del__(self) -> None:
         # Nobody is to find a parameter without its bytes.

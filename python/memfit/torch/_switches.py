@@ -14,6 +14,8 @@ class Row(NamedTuple):
     put: Callable[[Any], Any]
     looks: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...]
     """What is called before each op to see whether `get` would give another value: functions, arguments."""
+    leads: bool = False
+    """Whether others follow it as long as they were not set themselves."""
 
 
 _C = torch._C
@@ -59,7 +61,7 @@ def _bound(getter: str, setter: str, first: tuple[Any, ...]) -> Row | None:
         get(*first)
     except RuntimeError:
         return None
-    return Row(lambda: get(*first), lambda value: put(*first, value), ((get, first),))
+    return Row(lambda: get(*first), lambda value: put(*first, value), ((get, first),), leads=True)
 
 
 def _set_deterministic(value: tuple[bool, ...]) -> None:
@@ -126,14 +128,16 @@ def under(rows: list[Row], state: tuple[Any, ...] | None) -> Iterator[None]:
         return
     before = tuple(row.get() for row in rows)
     try:
-        _put(rows, state)
+        _put(rows, before, state)
         yield
     finally:
-        _put(rows, before)
+        _put(rows, state, before)
 
 
-def _put(rows: list[Row], state: tuple[Any, ...]) -> None:
-    # Some follow those above them as long as they were not set themselves.
-    for row, value in zip(rows, state, strict=True):
-        if row.get() != value:
+def _put(rows: list[Row], now: tuple[Any, ...], state: tuple[Any, ...]) -> None:
+    """Has the switches, which are as in `now`, as in `state`. Each look costs as much as a small op."""
+    led = False
+    for row, current, value in zip(rows, now, state, strict=True):
+        if (row.get() if led else current) != value:
             row.put(value)
+            led = led or row.leads

@@ -86,6 +86,19 @@ class StepMeter:
         return self._beyond + _memfit.allocator_end(False, self._outer)[1] if self._counts else None
 
 
+def given_out(device: torch.device) -> int | None:
+    """Bytes that the allocator of `device` has given out and not taken back, from a beginning of its own;
+    `None` where nobody counts.
+    """
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    if device.type != "cpu" or not COUNTED:
+        return None
+    used, outer = _memfit.allocator_begin(False)
+    _memfit.allocator_end(False, outer)
+    return used
+
+
 def live_bytes(device: torch.device) -> int:
     """Bytes of all storages on `device` that Python can reach, each once."""
     return sum(storage.nbytes() for storage in live_storages(device))

@@ -22,7 +22,9 @@ pub use data::{Batch, Noise};
 pub use exact::Apart;
 use exact::Sample;
 use resnet::ResNet;
-pub use runs::{Where, balanced, balanced_peak, clear, gradients, lossy, plain, saved, take_lost, within};
+pub use runs::{
+    Where, balanced, balanced_peak, clear, draws_as_alone, gradients, lossy, plain, saved, take_lost, within,
+};
 use shufflenet::ShuffleNet;
 use text::{Gpt, Recurrent};
 use unet::UNet;

@@ -49,6 +49,19 @@ pub fn take_lost(device: Where) -> Option<String> {
     }
 }
 
+/// Whether random numbers are within memfit those that the backend draws alone; else they are the same whatever the budget.
+#[must_use]
+pub fn draws_as_alone(device: Where) -> bool {
+    fn on<D: Device>(_: &D) -> bool {
+        <D::Backend as crate::Backend>::HOST_DRAWS
+    }
+    match device {
+        Where::Cpu => on(&FlexDevice),
+        #[cfg(feature = "cuda")]
+        Where::Cuda => on(&crate::CudaDevice::default()),
+    }
+}
+
 /// Trains without memfit.
 pub fn plain(training: &Training, device: Where, seen: &mut dyn FnMut(Seen)) -> Trained {
     fn on<D: Device>(training: &Training, device: &D, seen: &mut dyn FnMut(Seen)) -> Trained {

@@ -489,6 +489,14 @@ impl Eager {
         self.enter(py)?.inner()?.come_home(py)
     }
 
+    /// Bytes that are counted now, once what has died is forgotten.
+    fn used(&self, py: Python<'_>) -> PyResult<u64> {
+        let mut within = self.enter(py)?;
+        let inner = within.inner()?;
+        inner.drain()?;
+        Ok(inner.engine.stats().used.0)
+    }
+
     /// What has been done so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut within = self.enter(py)?;

@@ -150,12 +150,17 @@ struct Row {
     peak: Option<Bytes>,
     /// How far its gradients are from exact ones, where something is lost.
     gradients: Vec<Apart>,
+    /// Whether losses, parameters and gradients are those that they should be.
+    same: bool,
+    /// Whether memfit draws other random numbers than the backend alone, so that its results are those within memfit without a
+    /// limit.
+    own_draws: bool,
 }
 
 impl Row {
     /// A training that memfit has no part in, and what its tensors took at most, if that is known.
     fn beside(name: &'static str, measured: Measured, peak: Option<Bytes>) -> Row {
-        Row { name, measured, report: None, expected: None, peak, gradients: Vec::new() }
+        Row { name, measured, report: None, expected: None, peak, gradients: Vec::new(), same: true, own_draws: false }
     }
 }
 
@@ -218,6 +223,10 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
             modes = vec![When::None, When::Online, When::Planned];
         }
     }
+    let own_draws = !zoo::draws_as_alone(device);
+    if own_draws && modes[0] != When::None {
+        modes.insert(0, When::None);
+    }
     let mut ran = None;
     for mode in modes {
         // Who waits for a step that takes many times as long?
@@ -246,9 +255,30 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
             true => Vec::new(),
             false => gradients(&training, device, options, output)?,
         };
-        rows.push(Row { name, measured, report: Some(report), expected, peak: None, gradients });
+        rows.push(Row {
+            name,
+            measured,
+            report: Some(report),
+            expected,
+            peak: None,
+            gradients,
+            same: false,
+            own_draws,
+        });
     }
+    compare(&mut rows);
     show::results(args, &training, &profile, (budget, ran.as_ref()), &rows, output)
+}
+
+/// Notes which rows have the results that they should have: those without memfit, or, where memfit draws other random numbers,
+/// those within it without a limit.
+fn compare(rows: &mut [Row]) {
+    let find = |own| rows.iter().find(|row: &&Row| row.own_draws == own).map(|row| row.measured.trained.clone());
+    let (alone, within) = (find(false), find(true));
+    for row in rows {
+        let should = if row.own_draws { &within } else { &alone };
+        row.same = should.as_ref() == Some(&row.measured.trained);
+    }
 }
 
 /// How far the gradients of the last training's plan are from exact ones.

@@ -67,7 +67,7 @@ pub(super) fn results(
     let [base, rest @ ..] = rows else { return Ok(()) };
     let Some(main) = rest.iter().find(|row| row.name == name(args.mode)) else { return Ok(()) };
     // Who asked for it is not told that it's a bug.
-    let identical = rest.iter().all(|row| is_same(row, base) || !row.measured.lossy.is_empty());
+    let identical = rest.iter().all(|row| row.same || !row.measured.lossy.is_empty());
     let told = || {
         let status = if identical { "fits" } else { "bug" };
         whole(args, training, profile, (budget, status), (main, rows))
@@ -134,11 +134,6 @@ fn viewed(told: &Value, ran: Option<&Recorded>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Whether losses, parameters and gradients are those of the training without memfit.
-fn is_same(row: &Row, base: &Row) -> bool {
-    row.measured.trained == base.measured.trained
-}
-
 /// What the heap has beyond tensors and scratch: batches, Burn's graphs, threads, memfit's tables. `scratch`: whether the
 /// engine's account has it.
 fn process(row: &Row, scratch: bool) -> Option<Bytes> {
@@ -156,7 +151,7 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
     let gradients: Vec<Value> = row.gradients.iter().map(gradient).collect();
     json!({
         "strategy": row.name,
-        "identical": is_same(row, base),
+        "identical": row.same,
         "lossy": row.measured.lossy,
         "gradient_errors": gradients,
         "measured_peak_bytes": row.measured.peak.0,
@@ -273,7 +268,11 @@ fn text(
         let what =
             if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
         let lossy = row.measured.lossy.join("`, `");
-        let verdict = match (is_same(row, base), lossy.is_empty()) {
+        let verdict = match (row.same, lossy.is_empty()) {
+            (true, _) if row.own_draws => {
+                "identical to those within memfit without a limit, bit by bit (random numbers are drawn otherwise without memfit)"
+                    .to_owned()
+            }
             (true, _) => "identical, bit by bit".to_owned(),
             (false, true) => "DIFFER".to_owned(),
             (false, false) => format!("are others: tensors waited in `{lossy}`, as was asked for"),
