@@ -9,7 +9,7 @@ print(memfit.explain("snapshot.pickle"))           # the same for a CUDA memory 
 memfit.report("snapshot.pickle", "report.html")    # one page to look at; of a plan or a graph, too
 ```
 
-These functions need nothing but Python. `memfit.torch` needs your own PyTorch (2.14 or newer).
+These functions need nothing but Python. `memfit.torch` needs your own PyTorch (2.11 or newer).
 """
 
 try:

@@ -29,6 +29,7 @@ import memfit.torch
 from memfit import BudgetError
 from memfit.torch._models import UNet
 from memfit.torch.eager import Budget
+from memfit.torch.meter import live_bytes
 
 GIB = 1 << 30
 MEMFIT: str | None = None
@@ -119,10 +120,10 @@ def cases(large: bool) -> dict[str, Case]:
     return {
         "resnet18": Case(lambda: vision("resnet18"), lambda: images(*pixels)),
         "gpt": Case(lambda: Gpt(*gpt), lambda: (torch.randint(8192, tokens),), adam=True),
-        "gpt-bf16": Case(
-            lambda: Gpt(*gpt), lambda: (torch.randint(8192, tokens),), adam=True, autocast=True
+        "gpt-bf16": Case(lambda: Gpt(*gpt), lambda: (torch.randint(8192, tokens),), adam=True, autocast=True),
+        "u-net": Case(
+            lambda: UNet(*(() if large else (8,))), lambda: images(8 if large else 2, 128 if large else 32)
         ),
-        "u-net": Case(lambda: UNet(*(() if large else (8,))), lambda: images(8 if large else 2, 128 if large else 32)),
         "lstm": Case(
             lambda: Recurrent(512 if large else 32),
             lambda: (torch.randn(64, 128 if large else 16, 512 if large else 32), torch.randint(10, (64,))),
@@ -176,11 +177,11 @@ def synchronize(device: torch.device) -> None:
 
 
 def allocated(device: torch.device) -> int:
-    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else live_bytes(device)
 
 
 def requested(device: torch.device) -> dict[str, int]:
-    """Bytes as the allocator was asked for them, before it rounds to its blocks; of the last steps at least."""
+    """Bytes as the allocator was asked for them, before it rounds to its blocks, and as it keeps them."""
     if device.type != "cuda":
         return {}
     stats = torch.cuda.memory_stats(device)
@@ -218,7 +219,7 @@ def plain(case: Case, device: torch.device, steps: int) -> tuple[dict[str, Any],
     training = Training(case, device)
     told = timed(training, training.step, steps)
     # What outlives a step, and what it takes at its peak beside that.
-    told["persistent_bytes"] = allocated(device) if device.type == "cuda" else memfit.torch.meter.live_bytes(device)
+    told["persistent_bytes"] = allocated(device)
     return told, training.digest()
 
 
@@ -279,7 +280,7 @@ def models(device: torch.device, large: bool) -> Rows:
     """Each model plainly, twice, then within half of what its step takes, op by op and by a plan."""
     for name, case in cases(large).items():
         steps = 8
-        first, bits = plain(case, device, steps)
+        _, bits = plain(case, device, steps)
         again, other = plain(case, device, steps)
         base = {**again, "steps": steps, "repeats": bits == other}
         yield {"model": name, "kind": "plain", **base}
@@ -415,9 +416,15 @@ def burn(device: torch.device, large: bool) -> Rows:
         backend = "cuda" if device.type == "cuda" else "cpu"
         asked = [MEMFIT, "run", name, "--backend", backend, "--budget", "60%", "--steps", "5", "--json"]
         ran = subprocess.run(asked, capture_output=True, text=True, timeout=200)
-        told = json.loads(ran.stdout[: ran.stdout.rindex("}") + 1].split("\n}\n{")[0] + ("\n}" if "\n}\n{" in ran.stdout else ""))
+        told = json.loads(ran.stdout)
         row = {key: told.get(key) for key in ("status", "budget_bytes", "peak_bytes", "recomputes", "losses")}
-        yield {"model": name, "kind": "burn", **row, "same_bits": told.get("identical"), "exit": ran.returncode}
+        yield {
+            "model": name,
+            "kind": "burn",
+            **row,
+            "same_bits": told.get("identical"),
+            "exit": ran.returncode,
+        }
 
 
 def settle() -> None:

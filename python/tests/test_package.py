@@ -79,7 +79,7 @@ def test_it_works_in_an_environment_without_torch(wheel, tmp_path):
     version, file, peak, refused, torch = json.loads(made.stdout)
     assert pathlib.Path(file).is_relative_to(tmp_path)
     assert (version, peak, torch) == (wheel.name.split("-")[1], 1024, False)
-    assert refused.startswith("`memfit.torch` needs PyTorch 2.14 or newer, and there is none\nhint: ")
+    assert refused.startswith("`memfit.torch` needs PyTorch 2.11 or newer, and there is none\nhint: ")
 
 
 def test_a_wheel_with_a_command_installs_and_runs_it(wheel, tmp_path):

@@ -127,7 +127,8 @@ impl Output {
         if let Error::Silent(code) = error {
             return ExitCode::from(*code);
         }
-        if self.json {
+        // Who has told of both trainings has printed its object.
+        if self.json && !matches!(error, Error::Differs) {
             let printed = self.object(&self.error_object(error));
             debug_assert!(printed.is_ok() || printed.is_err(), "there is nobody left to tell");
         }

@@ -58,23 +58,20 @@ def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
 
     result, most, left = measured(call)
     end.synchronize()
-    given = {id(storage) for storage in _storages((args, kwargs))}
-    made = {id(storage): _block(storage.nbytes()) for storage in _storages(result) if id(storage) not in given}
-    taken = max(0, left - sum(made.values()))
+    given, made = _blocks((args, kwargs)), _blocks(result)
+    taken = max(0, left - sum(size for storage, size in made.items() if storage not in given))
     return result, max(0, most - max(left, 0)), round(1e6 * begin.elapsed_time(end)), taken
 
 
-def _storages(values: Any) -> list[torch.UntypedStorage]:
+def _blocks(values: Any) -> dict[int, int]:
+    """Bytes of the block of each storage in `values`."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
-    return [tensor.untyped_storage() for tensor in tensors]
-
-
-def _block(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {storage._cdata: -(-storage.nbytes() // BLOCK) * BLOCK for storage in storages}
 
 
 def prepare(device: torch.device) -> None:
-    """Has the allocator give out blocks of exactly what is asked for, and PyTorch's libraries take what they keep.
+    """Has the allocator give out just what is asked for, and PyTorch's libraries take what they keep.
 
     Without expandable segments a block can be up to 1 MiB larger than what was asked for. Whoever has set the
     allocator up keeps that.

@@ -339,7 +339,7 @@ def note_block(storage: torch.UntypedStorage) -> bool:
 
 def evict(storage: torch.UntypedStorage) -> None:
     """The bytes go; the size stays, so that views can be made; an access raises."""
-    hollow = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
+    hollow: Any = torch._C._construct_storage_from_data_pointer(0, storage.device, storage.nbytes())
     _storages.swap(storage, hollow)
     torch._C._set_storage_data_ptr_access_error_msg(storage._cdata, EVICTED)
 

@@ -1,4 +1,4 @@
-"""The memory of two storages exchanged: PyTorch's own call where there is one, its effect on older versions."""
+"""The memory of two storages exchanged: by PyTorch's own call where there is one, else by hand."""
 
 import ctypes
 from collections.abc import Callable
@@ -28,7 +28,9 @@ def _is_laid_out_so() -> bool:
 
     flags = words[_SIZE + 8 : _SIZE + 15]
     # On the heap, resizable, received, checked, three kinds of refused access.
-    return word(_BEGIN) == storage.data_ptr() and word(_SIZE) == 4099 and flags == bytes((0, 1, 0, 0, 0, 0, 0))
+    return (
+        word(_BEGIN) == storage.data_ptr() and word(_SIZE) == 4099 and flags == bytes((0, 1, 0, 0, 0, 0, 0))
+    )
 
 
 def _native(one: torch.UntypedStorage, other: torch.UntypedStorage) -> None:
@@ -41,7 +43,8 @@ def _found() -> Callable[[torch.UntypedStorage, torch.UntypedStorage], None]:
     if _is_laid_out_so():
         return _exchange
     raise ImportError(
-        f"memfit needs PyTorch 2.11 or newer, this is {torch.__version__}: a storage's memory can't be exchanged"
+        f"PyTorch {torch.__version__} has storages whose memory can't be exchanged\n"
+        "hint: `pip install --upgrade torch`"
     )
 
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
 use memfit::engine::replay::{Outcome, Trace, replay};
 use memfit::engine::{Fault, Recorded, Settings};
-use memfit::{Budget, Bytes, Failure, Floor, Nanos, StepPlanner};
+use memfit::{Budget, Bytes, Floor, Nanos, StepPlanner};
 use memfit_burn::zoo::{self, Apart, Model, Seen, Training, Where};
 use memfit_burn::{Mode, Options, Report};
 
@@ -160,7 +160,16 @@ struct Row {
 impl Row {
     /// A training that memfit has no part in, and what its tensors took at most, if that is known.
     fn beside(name: &'static str, measured: Measured, peak: Option<Bytes>) -> Row {
-        Row { name, measured, report: None, expected: None, peak, gradients: Vec::new(), same: true, own_draws: false }
+        Row {
+            name,
+            measured,
+            report: None,
+            expected: None,
+            peak,
+            gradients: Vec::new(),
+            same: true,
+            own_draws: false,
+        }
     }
 }
 
@@ -175,7 +184,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
         #[cfg(not(feature = "cuda"))]
         Processor::Cuda => {
             let hint = "build it in: `cargo run --release --features cuda -- run …`";
-            return Err(Failure::usage("this memfit has no CUDA backend", hint).into());
+            return Err(memfit::Failure::usage("this memfit has no CUDA backend", hint).into());
         }
     };
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
@@ -273,7 +282,8 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
 /// Notes which rows have the results that they should have: those without memfit, or, where memfit draws other random numbers,
 /// those within it without a limit.
 fn compare(rows: &mut [Row]) {
-    let find = |own| rows.iter().find(|row: &&Row| row.own_draws == own).map(|row| row.measured.trained.clone());
+    let find =
+        |own| rows.iter().find(|row: &&Row| row.own_draws == own).map(|row| row.measured.trained.clone());
     let (alone, within) = (find(false), find(true));
     for row in rows {
         let should = if row.own_draws { &within } else { &alone };

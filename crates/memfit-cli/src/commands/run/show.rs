@@ -64,7 +64,7 @@ pub(super) fn results(
     rows: &[Row],
     output: &Output,
 ) -> Result<(), Error> {
-    let [base, rest @ ..] = rows else { return Ok(()) };
+    let [_, rest @ ..] = rows else { return Ok(()) };
     let Some(main) = rest.iter().find(|row| row.name == name(args.mode)) else { return Ok(()) };
     // Who asked for it is not told that it's a bug.
     let identical = rest.iter().all(|row| row.same || !row.measured.lossy.is_empty());
