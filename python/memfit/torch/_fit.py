@@ -371,7 +371,7 @@ class Fitted:
 
         def unknown() -> int | None:
             given = given_out(device)
-            return None if given is None else given - native.used()
+            return None if given is None else given - native.stats()["used_bytes"]
 
         before = unknown()
         if before is not None and self._unknown is not None and before <= self._unknown:

@@ -190,7 +190,7 @@ class Budget:
         for storage in itertools.chain(*live(self.device)):
             native.adopt(storage)
         if self.device.type == "cuda":
-            native.reserve(_cuda.foreign(self.device, native.used()))
+            native.reserve(_cuda.foreign(self.device, native.stats()["used_bytes"]))
         self._native, self._pace = native, Pace()
         if is_distributed():
             self._hooks = [leaf.register_post_accumulate_grad_hook(self._keep_gradient) for leaf in leaves()]

@@ -1,7 +1,7 @@
 //! The class that a dispatch mode in Python calls.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use memfit::engine::{Engine, Fault, Settings, Storing, TensorId};
 use memfit::ir::{Bytes, Nanos, Tier};
@@ -17,6 +17,7 @@ use super::means::Means;
 use super::ops::Learnt;
 use super::steps::Planning;
 use super::watched::Watched;
+use super::within::Within;
 use crate::failure::raise;
 
 thread_local! {
@@ -48,26 +49,6 @@ pub(super) struct Eager {
     interrupted: AtomicBool,
     /// Whether this process has inherited the engine from the one that made it.
     forked: AtomicBool,
-}
-
-struct Within<'a> {
-    guard: MutexGuard<'a, Option<Inner>>,
-    within: &'a AtomicUsize,
-}
-
-impl Drop for Within<'_> {
-    fn drop(&mut self) {
-        self.within.store(0, Ordering::Relaxed);
-    }
-}
-
-impl Within<'_> {
-    fn inner(&mut self) -> PyResult<&mut Inner> {
-        let gone = || PyRuntimeError::new_err("memfit is not enabled any more");
-        let inner = self.guard.as_mut().ok_or_else(gone)?;
-        inner.drain()?;
-        Ok(inner)
-    }
 }
 
 impl Eager {
@@ -487,14 +468,6 @@ impl Eager {
     /// Brings back all that somebody can reach, and has no budget until a step begins with one.
     fn come_home(&self, py: Python<'_>) -> PyResult<()> {
         self.enter(py)?.inner()?.come_home(py)
-    }
-
-    /// Bytes that are counted now, once what has died is forgotten.
-    fn used(&self, py: Python<'_>) -> PyResult<u64> {
-        let mut within = self.enter(py)?;
-        let inner = within.inner()?;
-        inner.drain()?;
-        Ok(inner.engine.stats().used.0)
     }
 
     /// What has been done so far.

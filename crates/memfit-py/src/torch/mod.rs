@@ -21,6 +21,7 @@ mod needs;
 mod operands;
 mod ops;
 mod parts;
+mod pending;
 mod pinned;
 mod raw;
 mod receive;
@@ -31,6 +32,7 @@ mod storages;
 mod switches;
 mod unseen;
 mod watched;
+mod within;
 mod writes;
 
 /// Adds the host's parts to the module.

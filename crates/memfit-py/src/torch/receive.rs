@@ -9,8 +9,9 @@ use pyo3::types::PyTuple;
 
 use super::dispatch::Inner;
 use super::glue::{dtype, size};
-use super::host::{Made, Pending, Template, distinct_storages};
+use super::host::{Made, distinct_storages};
 use super::ops::Op;
+use super::pending::{Pending, Template};
 use super::storages::Slot;
 
 impl Inner {

@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::dispatch::Inner;
-use super::host::{Pending, Template};
 use super::operands::{Arg, Found, Operand};
 use super::ops::{Op, Unordered, Way};
 use super::parts::unknown;
+use super::pending::{Pending, Template};
 use super::writes::{Vacated, running_statistics, writes_to, written};
 
 /// Scratch memory below this is not worth measuring where that is more than to look at a counter.

@@ -252,31 +252,28 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
             Err(other) => return Err(fault(other)),
         };
         ran = recorded.or(ran);
-        let expected = match mode {
-            When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
-            When::Online => expected(&profile.trace, budget),
-            When::Planned => (report.steps.planned > 0).then(|| Expected {
-                peak: budget,
-                time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
-            }),
-        };
+        let expected = foreseen(mode, &profile, budget, &report);
         let gradients = match measured.lossy.is_empty() {
             true => Vec::new(),
             false => gradients(&training, device, options, output)?,
         };
-        rows.push(Row {
-            name,
-            measured,
-            report: Some(report),
-            expected,
-            peak: None,
-            gradients,
-            same: false,
-            own_draws,
-        });
+        let report = Some(report);
+        rows.push(Row { name, measured, report, expected, peak: None, gradients, same: false, own_draws });
     }
     compare(&mut rows);
     show::results(args, &training, &profile, (budget, ran.as_ref()), &rows, output)
+}
+
+/// What was to be expected of a training whose memory is decided on as `mode` says.
+fn foreseen(mode: When, profile: &Profile, budget: Bytes, report: &Report) -> Option<Expected> {
+    match mode {
+        When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
+        When::Online => expected(&profile.trace, budget),
+        When::Planned => (report.steps.planned > 0).then(|| Expected {
+            peak: budget,
+            time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
+        }),
+    }
 }
 
 /// Notes which rows have the results that they should have: those without memfit, or, where memfit draws other random numbers,

@@ -267,20 +267,24 @@ fn text(
         }
         let what =
             if training.gradients { "losses, gradients and parameters" } else { "losses and parameters" };
-        let lossy = row.measured.lossy.join("`, `");
-        let verdict = match (row.same, lossy.is_empty()) {
-            (true, _) if row.own_draws => {
-                "identical to those within memfit without a limit, bit by bit (random numbers are drawn otherwise without memfit)"
-                    .to_owned()
-            }
-            (true, _) => "identical, bit by bit".to_owned(),
-            (false, true) => "DIFFER".to_owned(),
-            (false, false) => format!("are others: tensors waited in `{lossy}`, as was asked for"),
-        };
-        text += &format!("{}: {what} {verdict}\n", row.name);
+        text += &format!("{}: {what} {}\n", row.name, verdict(row));
         text += &apart(row);
     }
     text
+}
+
+/// What the results are beside those that they should be.
+fn verdict(row: &Row) -> String {
+    let lossy = row.measured.lossy.join("`, `");
+    match (row.same, lossy.is_empty()) {
+        (true, _) if row.own_draws => {
+            let why = "random numbers are drawn otherwise without memfit";
+            format!("identical to those within memfit without a limit, bit by bit ({why})")
+        }
+        (true, _) => "identical, bit by bit".to_owned(),
+        (false, true) => "DIFFER".to_owned(),
+        (false, false) => format!("are others: tensors waited in `{lossy}`, as was asked for"),
+    }
 }
 
 /// How far gradients are from exact ones, where something is lost.
