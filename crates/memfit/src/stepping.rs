@@ -5,7 +5,8 @@
 //! straight onto the budget, then up the whole ladder, as `plan` does, then a few times more from the best there is. Schedules
 //! that are cheaper than what there is are tried (`trial.rs`): the verifier checks the program, and the engine follows that in a
 //! virtual run of the recorded step. So what is handed out is known to be followed to its end within the budget, costs what is
-//! said, and is never dearer than what the portfolio alone finds. Work is counted, so plans are the same on every machine where
+//! said, and is never dearer than what the portfolio alone finds. Where everything is to be stored as long as there is room
+//! ([`Storing::Always`]), who only moves is asked first, and what is found so runs no op again. Work is counted, so plans are the same on every machine where
 //! there is no time limit. What all this may take of memory and time is [`Settings::allowance`], or an allowance of the
 //! planner's own.
 
@@ -13,7 +14,9 @@ use std::sync::LazyLock;
 
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::stepping::AS_IT_RAN;
-use memfit_engine::{Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Tried};
+use memfit_engine::{
+    Allowance, Fault, Found, Planner, Recorded, Refusal, Settings, StepPlan, Storing, Tried,
+};
 use memfit_ir::{Bytes, Codec};
 use memfit_plan::families::{Named, Unknown};
 use memfit_plan::schedule::Task;
@@ -148,10 +151,10 @@ impl StepPlanner {
         offline::plan(&recorded.trace, settings, &Effort { most_recompute, ..self.effort })
     }
 
-    /// The cheapest of `best` and of what schedulers find.
+    /// The cheapest of `best` and of what schedulers find, by running ops `again` if that is wanted.
     fn by_schedulers(
         &self,
-        lossy: &[Codec],
+        (lossy, again): (&[Codec], bool),
         recorded: &Recorded,
         settings: &Settings,
         mut best: Option<Best>,
@@ -159,7 +162,7 @@ impl StepPlanner {
     ) -> Result<Option<Best>, Fault> {
         let is_lossless = settings.codecs.iter().any(|row| !row.0.is_lossy());
         let means = Means {
-            recompute: true,
+            recompute: again,
             offload: settings.tiers.iter().any(Option::is_some),
             compress: is_lossless && recorded.graph.is_sparse() || !lossy.is_empty(),
         };
@@ -171,7 +174,7 @@ impl StepPlanner {
         let stop = || settings.allowance.is_over();
         let context = Context { seed: self.effort.seed, stop: &stop, lossy, ..Context::new(&device) };
         let mut task = Task::issued(&recorded.graph, true, &context).holding(recorded.held_to_the_end());
-        let mut trial = Trial::new(recorded, settings, &context, &task);
+        let mut trial = Trial::new(recorded, settings, &context, &task).repeating(again);
         for named in schedulers {
             let before = least(best.as_ref());
             if before == 0 {
@@ -202,6 +205,15 @@ impl Planner for StepPlanner {
         let allowance = self.allowance.clone().unwrap_or_else(|| settings.allowance.clone());
         let settings = &Settings { allowance, ..settings.clone() };
         let (mut best, mut tried, mut fault) = (None, Vec::new(), None);
+        let lossy = settings.limits(Bytes::ZERO).lossy;
+        // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
+        let first: &[Codec] = if matches!(self.way, Way::Scheduler(_)) { &lossy } else { &[] };
+        if settings.storing == Storing::Always
+            && let Some(Best { recorded: found, ns }) =
+                self.by_schedulers((first, false), recorded, settings, None, &mut tried)?
+        {
+            return Ok(Found { plan: self.adopt(&found, settings)?, ns, tried });
+        }
         if matches!(self.way, Way::Auto | Way::Portfolio) {
             match self.portfolio(recorded, settings) {
                 Ok(planned) => {
@@ -225,12 +237,9 @@ impl Planner for StepPlanner {
                 best = Some(found);
             }
         }
-        let lossy = settings.limits(Bytes::ZERO).lossy;
-        // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
-        let first: &[Codec] = if matches!(self.way, Way::Scheduler(_)) { &lossy } else { &[] };
-        best = self.by_schedulers(first, recorded, settings, best, &mut tried)?;
+        best = self.by_schedulers((first, true), recorded, settings, best, &mut tried)?;
         if best.is_none() && first.len() < lossy.len() {
-            best = self.by_schedulers(&lossy, recorded, settings, best, &mut tried)?;
+            best = self.by_schedulers((&lossy, true), recorded, settings, best, &mut tried)?;
         }
         match best {
             Some(best) => Ok(Found { plan: self.adopt(&best.recorded, settings)?, ns: best.ns, tried }),

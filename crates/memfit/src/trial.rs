@@ -64,6 +64,8 @@ pub(crate) struct Trial<'a> {
     base: Nanos,
     /// Programs that may still be tried.
     left: u32,
+    /// Whether ops may run again.
+    again: bool,
 }
 
 impl<'a> Trial<'a> {
@@ -74,7 +76,12 @@ impl<'a> Trial<'a> {
         context: &'a Context<'a>,
         task: &Task<'_>,
     ) -> Trial<'a> {
-        Trial { recorded, settings, context, base: task.base_time(), left: TRIES }
+        Trial { recorded, settings, context, base: task.base_time(), left: TRIES, again: true }
+    }
+
+    /// The same, where ops may only run `again` if that is wanted.
+    pub(crate) fn repeating(self, again: bool) -> Trial<'a> {
+        Trial { again, ..self }
     }
 
     /// The cheapest of `front`, as followed, of what is told to be cheaper than `least` ns and is. The engine may do with
@@ -95,6 +102,7 @@ impl<'a> Trial<'a> {
             let Some(program) = point.program(task) else { continue };
             self.left -= 1;
             let tried = tried_out(&program, self.recorded, self.settings, least)?;
+            let tried = tried.filter(|(recorded, _)| self.again || !repeats(recorded));
             let could = tried.is_some();
             if let Some((recorded, ns)) = tried.filter(|&(_, ns)| ns < least) {
                 least = ns;
@@ -162,6 +170,12 @@ impl<'a> Trial<'a> {
         }
         Ok((task, best))
     }
+}
+
+/// Whether an op runs more than once.
+fn repeats(recorded: &Recorded) -> bool {
+    let runs = recorded.program.steps.iter().filter(|step| matches!(step, Step::Compute(_)));
+    runs.count() > recorded.graph.op_count()
 }
 
 fn bad(failure: &Failure) -> Fault {

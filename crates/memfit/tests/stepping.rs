@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memfit::engine::replay::{Trace, recorded, replay_guided};
-use memfit::engine::{Allowance, Fault, Planner, Recorded, Settings};
-use memfit::{Bytes, Floor, Graph, StepPlanner, input};
+use memfit::engine::{Allowance, Fault, Planner, Recorded, Settings, Storing};
+use memfit::ir::{Link, Store};
+use memfit::{Bytes, Floor, Graph, Nanos, StepPlanner, input};
 
 /// A step of the corpus, as it runs without a budget, and the budget `floor+share`.
 fn step(name: &str, share: f64) -> (Recorded, Bytes) {
@@ -66,6 +67,35 @@ fn nobody_loses_by_the_schedulers() {
     let mean = (gains / f64::from(cells)).exp();
     println!("{mean:.3} in the geometric mean");
     assert!(mean < 1.0);
+}
+
+/// A step of ResNet-18 as it was recorded on a GPU, with a link of 54.5 GB/s: the engine had repeated 172 ops where the mover's
+/// plan left it no room.
+#[test]
+fn who_is_to_move_alone_repeats_nothing() {
+    let path =
+        format!("{}/../../corpus/recorded/resnet18-train-b96-h100.json.zst", env!("CARGO_MANIFEST_DIR"));
+    let graph: Graph = input::graph(&std::fs::read(path).unwrap(), &Default::default()).unwrap();
+    let device = input::device("H100").unwrap();
+    let trace = Trace::of_graph(&graph, |op| device.time(&graph.op(op)));
+    let recorded = recorded(&trace).unwrap();
+    let link = Link {
+        out_bandwidth: 54.5e9,
+        in_bandwidth: 54.5e9,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos(10_000),
+        asynchronous: true,
+    };
+    let tiers = [Some(Store { capacity: Bytes(16 << 30), link }), None];
+    let align = Bytes(512);
+    let moving = Settings { align, tiers, storing: Storing::Always, ..counting(Bytes(1_307_842_304)) };
+    for strategy in ["auto", "offload:best"] {
+        let found = StepPlanner::new(1).by(strategy).unwrap().plan(&recorded, &moving).unwrap();
+        let report = replay_guided(&recorded.trace, moving.clone(), 1e9, Some(found.plan)).unwrap();
+        assert!(report.guided && report.stats.peak <= moving.budget, "{strategy}");
+        assert_eq!(report.stats.recomputes, 0, "{strategy}");
+        assert!(report.stats.stored > Bytes::ZERO, "{strategy}");
+    }
 }
 
 #[test]
