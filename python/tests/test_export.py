@@ -1,5 +1,7 @@
 """What a captured graph says about storages, reuse, randomness, mutation, updates and costs."""
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -464,3 +466,47 @@ def test_a_model_on_the_meta_device_has_the_gradients_of_a_real_one():
 
     assert graph("meta")["ops"] == graph("cpu")["ops"]
     assert any(op.get("phase") == "backward" for op in graph("meta")["ops"])
+
+
+# --- attributes
+
+
+def test_attributes_tell_apart_what_kinds_and_operands_do_not():
+    def function(w, x):
+        y = x @ w
+        pairs = [
+            (y.softmax(0), y.softmax(1)),
+            (y @ w, y.t() @ w),
+            (y.sum(0), y.sum(0, keepdim=True)),
+            (y * 2.0, y * 3.0),
+            (y[:2].exp(), y[2:].exp()),
+            (y.to(torch.float16), y.to(torch.bfloat16)),
+        ]
+        twins = [(y.tanh(), y.tanh()), (torch.add(y, w, alpha=2), torch.add(y, w, alpha=2))]
+        return tuple(out for pair in pairs + twins for out in pair)
+
+    graph = capture(Apply(function), torch.randn(4, 4))
+    made = {at: op for op in graph["ops"] for at in op["writes"]}
+    told = [
+        (made[at]["kind"], made[at]["reads"], made[at].get("attributes"))
+        for at in graph["results"]
+        if at in made
+    ]
+    first = graph["ops"][0]
+    assert first["attributes"] == "0=$0:float32[4,4];1=$1:float32[4,4];out0=float32[4,4]"
+    outs = [row for row in told if row[2] is not None][:16]
+    assert len(outs) == 16
+    differ = [outs[at] != outs[at + 1] for at in range(0, 16, 2)]
+    assert differ == [True] * 6 + [False] * 2, outs
+    kinds_and_reads = [outs[at][:2] == outs[at + 1][:2] for at in range(0, 16, 2)]
+    assert sum(kinds_and_reads) >= 7, "they differ by nothing else"
+
+
+def test_attributes_are_the_same_in_every_capture():
+    def captured():
+        return capture(Apply(lambda w, x: F.layer_norm(torch.cat([x @ w] * 60), (4,))), torch.randn(4, 4))
+
+    first, second = (json.dumps(captured(), sort_keys=True) for _ in range(2))
+    assert first == second
+    long = ops(json.loads(first), "aten.cat.default")[0]["attributes"]
+    assert long.startswith("sha256:") and len(long) == 71

@@ -5,7 +5,7 @@ from typing import Any
 GRAPH = {"schema", "name", "origin", "replays_random", "values", "ops", "results"}
 VALUE = {"name", "bytes", "dtype", "shape", "role", "density", "pin"}
 OP = {"name", "kind", "module", "phase", "flops", "moved", "dtype", "time_ns", "workspace", "algorithms"}
-OP |= {"effect", "reads", "sign", "shape", "writes", "must", "may"}
+OP |= {"attributes", "effect", "reads", "sign", "shape", "writes", "must", "may"}
 DTYPES = {"f64", "f32", "f16", "bf16", "f8", "i64", "i32", "i16", "i8", "bool", "c64", "c128", "other"}
 ROLES = {"input", "parameter", "state", "constant", "activation", "gradient", "output"}
 SOURCES = {"input", "parameter", "state", "constant"}
@@ -29,7 +29,7 @@ def validate(graph: dict[str, Any]) -> None:
     for at, op in enumerate(ops):
         assert set(op) <= OP and {"kind", "reads", "writes"} <= set(op), op
         assert op.get("effect", "pure") in {"pure", "seeded", "once", "collective"}, op
-        assert op.get("dtype", "f32") in DTYPES, op
+        assert op.get("dtype", "f32") in DTYPES and isinstance(op.get("attributes", ""), str), op
         assert op.get("flops", 0) >= 0 and op.get("moved", 0) >= 0, op
         phase = phases.index(op.get("phase", "forward"))
         assert phase >= last_phase, f"{op['name']} runs in `{op.get('phase')}` after a later phase"

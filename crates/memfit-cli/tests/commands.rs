@@ -691,6 +691,56 @@ fn doctor_and_completions_work() {
     }
 }
 
+const TWINS: &str = r#"graph "twins\u{1b}"
+  v0 = input 4096 "x"
+  v1 = activation 4096 "a"
+  op0 = forward f(v0) -> v1 "f" attributes="k=1"
+  v2 = activation 4096 "b"
+  op1 = forward f(v0) -> v2 "g\u{1b}" attributes="k=1"
+  v3 = activation 8192 "unread"
+  op2 = forward h(v0) -> v3 "dead"
+  v4 = output 4096 "y"
+  op3 = forward add(v1, v2) -> v4 "add" attributes="k=2" may=v1>v4 may=v2>v4
+  v5 = activation 4096 "m"
+  op4 = seeded(v0) -> v5 "m" seeded
+  result v4
+"#;
+
+#[test]
+fn simplified_graphs_are_verified_and_written() {
+    let scratch = Scratch::new("simplify");
+    let graph = scratch.write("twins.mfg", TWINS);
+    let (to, packed) = (scratch.file("out.json"), scratch.file("out.json.zst"));
+    let done = memfit(&["simplify", &graph, "-o", &to, "--json"]);
+    assert_eq!(code(&done), 0, "{}", stderr(&done));
+    let told = object(&done);
+    assert_eq!((&told["status"], &told["verified"]), (&json!("done"), &json!(true)));
+    assert_eq!((&told["before"]["ops"], &told["after"]["ops"]), (&json!(5), &json!(3)));
+    let whys: Vec<&Value> = told["removed"].as_array().unwrap().iter().map(|row| &row["why"]).collect();
+    assert_eq!(whys, [&json!("common"), &json!("dead")]);
+    assert_eq!(told["replaced"], json!([{"value": 2, "name": "b", "by": 1, "by_name": "a"}]));
+    assert!(told["after"]["peak_bytes"].as_u64() < told["before"]["peak_bytes"].as_u64());
+    // What was written is that graph, and nothing more can be done to it.
+    assert_eq!(code(&memfit(&["simplify", &graph, "-o", &packed])), 0);
+    for written in [&to, &packed] {
+        let again = object(&memfit(&["simplify", written, "--json"]));
+        assert_eq!(again["graph_digest"], told["simplified_digest"]);
+        assert_eq!((&again["removed"], &again["after"]["ops"]), (&json!([]), &json!(3)));
+    }
+    let text = memfit(&["simplify", &graph]);
+    assert!(stdout(&text).contains("verified") && !stdout(&text).contains('\u{1b}'), "{}", stdout(&text));
+    let plan = scratch.file("plan.json");
+    let planned = object(&memfit(&["plan", &graph, "--simplify", "--json"]));
+    assert_eq!(planned["graph_digest"], told["simplified_digest"]);
+    assert_eq!(planned["peak_bytes"], told["after"]["peak_bytes"]);
+    assert_eq!(code(&memfit(&["plan", &graph, "--simplify", "-o", &plan])), 0);
+    assert_eq!(code(&memfit(&["check", &plan, &to])), 0);
+    assert_eq!(code(&memfit(&["check", &plan, &graph])), 4);
+    let to_stdout = memfit(&["simplify", &graph, "-o", "-"]);
+    assert_eq!(object(&to_stdout)["schema"], "memfit-graph/1");
+    assert_eq!(code(&memfit(&["simplify", "corpus/malformed/no-such-file"])), 3);
+}
+
 #[test]
 fn the_help_does_not_change_unnoticed() {
     if !cfg!(feature = "run") {
@@ -705,6 +755,7 @@ fn the_help_does_not_change_unnoticed() {
         "place",
         "compare",
         "sweep",
+        "simplify",
         "replay",
         "run",
         "export",

@@ -73,6 +73,8 @@ struct OpJson<'a> {
     name: Cow<'a, str>,
     #[serde(borrow)]
     kind: Cow<'a, str>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    attributes: Option<Cow<'a, str>>,
     #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
     module: Cow<'a, str>,
     #[serde(default, with = "json::phase", skip_serializing_if = "is_default")]
@@ -208,6 +210,9 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
     for (key, name) in [("name", &op.name), ("kind", &op.kind), ("module", &op.module)] {
         check_name(key, name).map_err(fail)?;
     }
+    if let Some(attributes) = &op.attributes {
+        check_name("attributes", attributes).map_err(fail)?;
+    }
     let lists = [
         ("reads", op.reads.len()),
         ("sign", op.sign.len()),
@@ -236,6 +241,7 @@ fn op_spec(op: OpJson<'_>, builder: &GraphBuilder) -> Result<OpSpec, (String, St
     Ok(OpSpec {
         name: op.name.into_owned(),
         kind: op.kind.into_owned(),
+        attributes: op.attributes.map(Cow::into_owned),
         module: op.module.into_owned(),
         phase: op.phase,
         flops: op.flops,
@@ -325,6 +331,7 @@ fn op_json<'g>(graph: &Graph, op: Op<'g>) -> OpJson<'g> {
     OpJson {
         name: op.name.into(),
         kind: op.kind.into(),
+        attributes: op.attributes.map(Cow::Borrowed),
         module: op.module.into(),
         phase: op.phase,
         flops: op.flops,

@@ -32,6 +32,26 @@ fn demanded_pairs_come_before_permitted_ones_on_both_sides() {
     assert_eq!(back.digest(), graph.digest());
 }
 
+/// Attributes come back as they are, and no plan depends on them.
+#[test]
+fn attributes_come_back_the_same() {
+    let graph = |attributes: Option<&str>| {
+        let mut b = GraphBuilder::new("attributes");
+        let value = b.value(ValueSpec { size: Bytes(8), role: Role::Input, ..ValueSpec::default() }).unwrap();
+        let attributes = attributes.map(str::to_owned);
+        b.op(OpSpec { reads: vec![value], attributes, ..OpSpec::default() }).unwrap();
+        b.finish().unwrap()
+    };
+    for attributes in [None, Some(""), Some("0=$0:float[2,3];perm=1,0"), Some("\"\\é\u{7}\n")] {
+        let back = graph_json::read(&graph_json::write(&graph(attributes))).unwrap();
+        assert_eq!(back.op(memfit_ir::OpId(0)).attributes, attributes);
+        assert_eq!(back.digest(), graph(None).digest());
+    }
+    let long = graph_json::write(&graph(Some(&"a".repeat((1 << 20) + 1))));
+    let error = graph_json::read(&long).unwrap_err().to_string();
+    assert!(error.contains("`attributes` is longer than 1048576 bytes"), "{error}");
+}
+
 #[test]
 fn the_documented_example_reads() {
     let page = include_str!("../../../docs/graph-json.md");

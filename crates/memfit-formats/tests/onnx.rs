@@ -254,3 +254,30 @@ fn random_bytes_are_refused() {
         drop(read(&bytes, &OnnxOptions::default()));
     }
 }
+
+/// What ops are told decides what they compute: equal texts, kinds and operands have equal outputs; permutations and views are in it.
+#[test]
+fn ops_say_what_they_are_told() {
+    let (mut told, mut turned, mut digests) = (0, 0, 0);
+    for (name, ..) in MODELS {
+        let graph = model(name);
+        let mut seen: BTreeMap<(&str, &str, Vec<ValueId>), Vec<Bytes>> = BTreeMap::new();
+        for id in graph.op_ids() {
+            let op = graph.op(id);
+            let Some(text) = op.attributes else { continue };
+            told += 1;
+            turned += usize::from(op.kind == "Transpose" && text.contains(";perm="));
+            digests += usize::from(text.starts_with("blake3:"));
+            assert!(
+                text.starts_with("blake3:") || (text.contains(";out0=") && text.contains(";opset=")),
+                "{text}"
+            );
+            assert!(text.len() <= 400, "{text}");
+            assert!(op.kind != "Transpose" || text.contains(";perm="), "{name}: {text}");
+            let sizes: Vec<Bytes> = op.writes.iter().map(|&value| graph.value(value).size).collect();
+            let same = seen.entry((op.kind, text, op.reads.to_vec())).or_insert_with(|| sizes.clone());
+            assert_eq!(*same, sizes, "{name}: {text}");
+        }
+    }
+    assert!(told > 1500 && turned > 10 && digests < told / 10, "{told} {turned} {digests}");
+}

@@ -15,6 +15,7 @@ mod graph;
 mod ids;
 mod plan;
 mod program;
+mod rewrite;
 mod schedule;
 pub mod text;
 mod units;
@@ -31,6 +32,7 @@ pub use graph::{
 pub use ids::{BufferId, CopyId, OpId, StepId, ValueId};
 pub use plan::{Layout, Place, Plan};
 pub use program::{Buffer, Compute, Content, HostCopy, InPlace, Lifespan, Program, Step};
+pub use rewrite::{Rewrite, Why};
 pub use schedule::{Action, Form, Schedule, Unscheduled};
 pub use units::{BadSize, Bytes, Nanos};
 

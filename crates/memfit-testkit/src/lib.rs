@@ -20,6 +20,7 @@ mod shrink;
 mod sketch;
 mod trained;
 mod trial;
+mod twins;
 
 pub mod brute;
 pub mod bytes;
@@ -36,6 +37,7 @@ pub use shrink::shrink;
 pub use sketch::{Sketch, graph, sketch};
 pub use trained::trained;
 pub use trial::{Verdict, mutant, try_plan};
+pub use twins::twins;
 
 use memfit_ir::{Bytes, Device, Dtype, Nanos};
 

@@ -68,6 +68,7 @@ fn strange_names_and_numbers_survive_printing() {
     let value = builder.value(strange).unwrap();
     let spec = OpSpec {
         kind: "aten::add (in place)".into(),
+        attributes: Some("0=$0:float[2];\"é\"\n; %3B".into()),
         module: "layers.0".into(),
         flops: 1.7e308,
         reads: vec![value],

@@ -43,6 +43,9 @@
 //! - **R14 codec**: what codecs have left of a value is as much as an op needs of that operand, and all of it where R13 asks
 //!   for it; codecs that know numbers encode `f32`.
 //!
+//! The companion in [`mod@rewrite`] decides about graphs that are made of graphs, before there is a plan; it has rules of its own and
+//! shares nothing with this one but the form of a verdict.
+//!
 //! # Not checked
 //!
 //! Costs and predicted times; whether the graph's own pairs, sizes, needs, densities and effects are true of the kernels; host
@@ -51,6 +54,7 @@
 
 mod execute;
 mod memory;
+pub mod rewrite;
 mod rules;
 
 pub use rules::{Rejected, Rule, Violation};

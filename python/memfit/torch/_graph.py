@@ -45,6 +45,8 @@ class Op:
     name: str
     kind: str
     module: str = ""
+    attributes: str | None = None
+    """What it is told beside its operands; `None` where that is not known."""
     phase: str = "forward"
     flops: int = 0
     """Floating-point operations; a multiply-add is two."""
@@ -70,6 +72,8 @@ class Op:
     def to_json(self, values: list[Value]) -> dict[str, Any]:
         """The object for the file; defaults left out."""
         out: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.attributes is not None:
+            out["attributes"] = self.attributes
         if self.module:
             out["module"] = self.module
         if self.phase != "forward":

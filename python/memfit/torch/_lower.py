@@ -13,7 +13,7 @@ from torch._functorch._aot_autograd import descriptors as desc
 from torch._ops import OpOverload
 from torch.fx import Node
 
-from . import _algorithms, _flops, _layout, _ops
+from . import _algorithms, _attributes, _flops, _layout, _ops
 from ._graph import ExportError, Graph, Op, Value
 from ._trace import Traced
 
@@ -172,6 +172,8 @@ class Lowering:
             reads=list(dict.fromkeys(self.values[arg] for arg in _layout.tensor_operands(node))),
             writes=writes,
         )
+        places = {arg: op.reads.index(self.values[arg]) for arg in _layout.tensor_operands(node)}
+        op.attributes = _attributes.of(node, places, outputs)
         op.sign, op.shape = self.needs(node, op.reads)
         if fresh[0] == 0:
             op.may = [(value, writes[0]) for value in self.reusable(node, outputs[0])]

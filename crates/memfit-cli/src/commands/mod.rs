@@ -14,6 +14,7 @@ mod replay;
 mod report;
 #[cfg(feature = "run")]
 mod run;
+mod simplify;
 mod snapshot;
 mod strategies;
 mod sweep;
@@ -58,6 +59,8 @@ enum Command {
     Compare(sweep::CompareArgs),
     /// Show what each budget costs in time
     Sweep(sweep::SweepArgs),
+    /// Remove dead ops, common subexpressions and identities from a graph; list ops that could be fused
+    Simplify(simplify::SimplifyArgs),
     /// Run a recorded step under a budget, online, in virtual time
     Replay(replay::ReplayArgs),
     /// Train a real network within a budget, and show that it learns the same
@@ -98,6 +101,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Place(place) => place::run(place, seed, output),
         Command::Compare(compare) => sweep::run_compare(compare, seed, output),
         Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),
+        Command::Simplify(args) => simplify::run(args, seed, output),
         Command::Replay(replay) => replay::run(replay, seed, output),
         #[cfg(feature = "run")]
         Command::Run(training) => run::run(training, seed, output),

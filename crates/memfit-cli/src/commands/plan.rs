@@ -8,7 +8,7 @@ use memfit::report::of_planned;
 use memfit::{Budget, Bytes, Goal, Graph, Nanos, Options, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
-use super::{goal, moved, report};
+use super::{goal, moved, report, simplify};
 use crate::args::{GraphArgs, MeansArgs};
 use crate::error::Error;
 use crate::files;
@@ -24,6 +24,10 @@ pub(super) struct PlanArgs {
     pub(super) budget: Option<Budget>,
     #[command(flatten)]
     pub(super) means: MeansArgs,
+    /// Plan the simplified graph, as `memfit simplify -o` writes it: for graphs that are executed as they stand in their file. `check`
+    /// and `export` then need that graph
+    #[arg(long)]
+    pub(super) simplify: bool,
     /// Write the plan to this file (`.json` or `.json.zst`); `-` for standard output
     #[arg(long, short, value_name = "PLAN", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<PathBuf>,
@@ -33,8 +37,11 @@ pub(super) struct PlanArgs {
 }
 
 pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let mut graph = files::graph(&args.graph.graph, &args.graph.dim)?;
     let goal = goal(&args.means, args.budget.unwrap_or_default(), seed, output)?;
+    if args.simplify {
+        graph = simplify::graph(&graph, &goal.device, seed, output)?;
+    }
     let planned = output.with_tools(|tools| plan(&graph, &goal, tools))?;
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
     if let Some(path) = &args.output {

@@ -40,6 +40,7 @@ pub(super) fn emit(lowered: Lowered, name: &str) -> Result<Graph, FormatError> {
             reuses: task.reuses.iter().filter_map(pair).collect(),
             name: task.name,
             kind: task.kind,
+            attributes: task.attributes,
             module: task.module,
             flops: task.flops,
             moved: Bytes(task.moved),

@@ -1,5 +1,6 @@
 //! From nodes to tasks over storages: shapes inferred, views resolved, functions inlined, constants folded.
 
+mod attributes;
 mod naming;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,8 @@ pub(super) struct Storage {
 pub(super) struct Task {
     pub(super) name: String,
     pub(super) kind: String,
+    /// What it is told beside its operands, if that is all known.
+    pub(super) attributes: Option<String>,
     pub(super) module: String,
     pub(super) flops: f64,
     pub(super) moved: u64,
@@ -79,6 +82,7 @@ struct Lowering<'a> {
     lowered: Lowered,
     work: usize,
     text: usize,
+    told: usize,
     folded: usize,
 }
 
@@ -96,6 +100,7 @@ pub(super) fn lower(model: &ModelProto, bounds: &BTreeMap<String, u64>) -> Resul
         lowered: Lowered::default(),
         work: 0,
         text: 0,
+        told: 0,
         folded: 0,
     };
     lowering.graph(graph, &model.opset_import)
@@ -293,6 +298,8 @@ impl<'a> Lowering<'a> {
             Flops::Of(function) => function(call, count(outputs.first())?),
         };
         let first = outputs.first().cloned();
+        let named = |(name, tensor): (&String, &Tensor)| (!name.is_empty()).then(|| tensor.clone());
+        let seen: Vec<Option<Tensor>> = call.node.output.iter().zip(&outputs).map(named).collect();
         let mut writes = Vec::new();
         let mut moved = 0u64;
         let mut written = 0u64;
@@ -312,6 +319,7 @@ impl<'a> Lowering<'a> {
         }
         let mut reads = Vec::new();
         let mut operands = Vec::new();
+        let mut places = vec![None; call.inputs.len()];
         for (index, tensor) in call.inputs.iter().enumerate() {
             let Some(tensor) = tensor else { continue };
             let Some(storage) = tensor.storage else { refuse!("operand {index} has no storage") };
@@ -321,6 +329,7 @@ impl<'a> Lowering<'a> {
             let bytes = tensor.bytes()?;
             moved =
                 moved.saturating_add(if operator.picks && index == 0 { bytes.min(written) } else { bytes });
+            places[index] = Some(reads.len());
             reads.push(storage);
             operands.push((storage, tensor));
         }
@@ -341,9 +350,11 @@ impl<'a> Lowering<'a> {
         });
         let name = format!("{}{}", frame.prefix, label(call.node));
         self.write(&name, frame)?;
+        let attributes = attributes::of(call, &places, &seen).filter(|text| self.tells(text, frame));
         self.lowered.tasks.push(Task {
             name,
             kind,
+            attributes,
             module: module(call.node),
             flops: if flops.is_finite() { flops } else { 0.0 },
             moved: moved.saturating_add(written),
@@ -376,6 +387,12 @@ impl<'a> Lowering<'a> {
             refuse!("the names in its inlined functions are longer than {MAX_TEXT} bytes together");
         }
         Ok(())
+    }
+
+    /// Counts what a task is told: once inlining has made too much of it, tasks are told nothing.
+    fn tells(&mut self, attributes: &str, frame: &Frame<'_>) -> bool {
+        self.told += if frame.calls.is_empty() { 0 } else { attributes.len() };
+        self.told <= MAX_TEXT
     }
 
     /// Runs the body of `function` in place of `node`.

@@ -9,6 +9,7 @@ use crate::{Algorithm, Bytes, Csr, Dtype, Effect, MAX_COUNT, Nanos, Need, OpId, 
 pub struct OpSpec {
     pub name: String,
     pub kind: String,
+    pub attributes: Option<String>,
     pub module: String,
     pub phase: Phase,
     pub flops: f64,
@@ -165,6 +166,7 @@ impl GraphBuilder {
         self.graph.op_names.push(&spec.name);
         self.graph.ops.push(OpRow {
             kind: self.graph.kinds.id(spec.kind),
+            attributes: spec.attributes.map(|text| self.graph.attributes.id(text)),
             module: self.graph.modules.id(spec.module),
             phase: spec.phase,
             effect: spec.effect,

@@ -5,7 +5,8 @@ use crate::Digest;
 
 impl Graph {
     /// A fingerprint of everything that a plan depends on: ops, operands, sizes, roles, effects, costs.
-    /// Names are left out, except each op's kind; so is what the host can do, which a plan says of itself.
+    /// Names are left out, except each op's kind; so is what the host can do, which a plan says of itself, and what ops
+    /// were told beside their operands, on which no plan depends.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let mut hash = Digest::hasher("memfit-graph/1");

@@ -2,6 +2,7 @@
 
 mod builder;
 mod fingerprint;
+mod spec;
 
 pub use builder::{GraphBuilder, GraphError, OpSpec, ValueSpec};
 
@@ -158,6 +159,9 @@ pub struct Op<'g> {
     pub name: &'g str,
     /// What it does, as its framework calls it: `aten.convolution.default`, `Conv`.
     pub kind: &'g str,
+    /// What its framework told it beside its operands, and how it sees those: two pure ops of one kind with the same text
+    /// compute the same from the same operands. `None`: nothing is known, so no other op is the same.
+    pub attributes: Option<&'g str>,
     /// Dotted path of the module it comes from; may be empty.
     pub module: &'g str,
     /// Part of the step.
@@ -275,6 +279,7 @@ impl Interned {
 #[derive(Clone, Copy, Debug)]
 struct OpRow {
     kind: u32,
+    attributes: Option<u32>,
     module: u32,
     phase: Phase,
     effect: Effect,
@@ -309,6 +314,7 @@ pub struct Graph {
     ops: Vec<OpRow>,
     op_names: Names,
     kinds: Interned,
+    attributes: Interned,
     modules: Interned,
     reads: Csr<ValueId>,
     needs: Csr<Need>,
@@ -410,6 +416,7 @@ impl Graph {
         Op {
             name: self.op_names.get(id.index()),
             kind: &self.kinds.names[row.kind as usize],
+            attributes: row.attributes.map(|text| self.attributes.names[text as usize].as_str()),
             module: &self.modules.names[row.module as usize],
             phase: row.phase,
             flops: row.flops,

@@ -144,7 +144,8 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
         spec.effect = effect;
         return Ok(());
     }
-    const KEYS: [&str; 11] = [
+    const KEYS: [&str; 12] = [
+        "attributes",
         "module",
         "flops",
         "moved",
@@ -159,11 +160,15 @@ fn attribute(spec: &mut OpSpec, cursor: &mut Cursor<'_>) -> Parsed<()> {
     ];
     let key = cursor.peek_word();
     if !KEYS.contains(&key) {
-        return cursor.expected("an effect, `module=`, `flops=`, `moved=`, `dtype=`, `time=`, `workspace=`, `algorithm=`, `sign=`, `shape=`, `must=` or `may=`");
+        return cursor.expected("an effect, `attributes=`, `module=`, `flops=`, `moved=`, `dtype=`, `time=`, `workspace=`, `algorithm=`, `sign=`, `shape=`, `must=` or `may=`");
     }
     cursor.word();
     cursor.expect("=")?;
     match key {
+        "attributes" => match cursor.string()? {
+            Some(attributes) => spec.attributes = Some(attributes),
+            None => return cursor.expected("a text in quotes"),
+        },
         "module" => match cursor.string()? {
             Some(module) => spec.module = module,
             None => return cursor.expected("a name in quotes"),

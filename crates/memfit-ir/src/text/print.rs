@@ -173,6 +173,10 @@ fn print_op(out: &mut String, graph: &Graph, id: OpId) -> fmt::Result {
         list(out, op.writes)?;
     }
     name(out, op.name)?;
+    if let Some(attributes) = op.attributes {
+        out.push_str(" attributes=");
+        quote(out, attributes)?;
+    }
     if !op.module.is_empty() {
         out.push_str(" module=");
         quote(out, op.module)?;

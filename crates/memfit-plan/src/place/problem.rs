@@ -67,6 +67,8 @@ impl Problem {
         let mut item_of: Vec<usize> = Vec::with_capacity(program.buffers.len());
         for (index, buffer) in program.buffers.iter().enumerate() {
             let Lifespan { from, until } = spans[index];
+            // Where nothing runs, what is there is there at once.
+            let until = if program.steps.is_empty() { 1 } else { until };
             let pin = match buffer.content {
                 Content::Value(value) if value.index() < graph.value_count() => graph.value(value).pin,
                 _ => None,

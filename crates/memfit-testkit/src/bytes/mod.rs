@@ -12,9 +12,11 @@
 mod codebook;
 mod kernel;
 mod machine;
+mod results;
 mod schedule;
 
 pub use kernel::Truth;
+pub use results::evaluate;
 
 use memfit_ir::{Bytes, Graph, Limits, Plan};
 
