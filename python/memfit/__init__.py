@@ -55,6 +55,7 @@ from memfit._results import (
     Strategy,
     Sweep,
 )
+from memfit._sharding import Rank, Sharded, shard
 
 __all__ = [
     "BudgetError",
@@ -74,10 +75,12 @@ __all__ = [
     "OutOfMemory",
     "Placement",
     "Plan",
+    "Rank",
     "RankError",
     "Remedy",
     "Result",
     "Row",
+    "Sharded",
     "Share",
     "SnapshotExplanation",
     "SnapshotHolder",
@@ -96,6 +99,7 @@ __all__ = [
     "place",
     "plan",
     "report",
+    "shard",
     "strategies",
     "sweep",
 ]

@@ -7,7 +7,7 @@ text back.
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from memfit._memfit import show_bytes, show_nanos
@@ -454,19 +454,22 @@ NESTED: dict[str, type] = {
 """The class of what stands under a key, alone or in a list."""
 
 
-def read(kind: type[R], text: str, **more: Any) -> R:
-    """The object in `text` as a `kind`; a key that the class doesn't have is a mistake."""
+def read(kind: type[R], text: str, nested: Mapping[str, type] | None = None, **more: Any) -> R:
+    """The object in `text` as a `kind`; a key that the class doesn't have is a mistake.
+
+    `nested` is more of `NESTED`.
+    """
     values = json.loads(text)
     of_snapshot = kind is SnapshotExplanation
     own: dict[str, type] = {
         "top": SnapshotHolder if of_snapshot else Holder,
         "remedies": SnapshotRemedy if of_snapshot else Remedy,
     }
-    for key, nested in (NESTED | own).items():
+    for key, of in (NESTED | own | dict(nested or {})).items():
         if isinstance(values.get(key), list):
-            values[key] = [nested(**row) if isinstance(row, dict) else row for row in values[key]]
+            values[key] = [of(**row) if isinstance(row, dict) else row for row in values[key]]
         elif isinstance(values.get(key), dict):
-            values[key] = nested(**values[key])
+            values[key] = of(**values[key])
     return kind(**values, **more)
 
 

@@ -755,6 +755,7 @@ fn the_help_does_not_change_unnoticed() {
         "place",
         "compare",
         "sweep",
+        "shard",
         "simplify",
         "replay",
         "run",

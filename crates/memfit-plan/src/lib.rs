@@ -15,6 +15,7 @@ pub mod order;
 pub mod place;
 mod problem;
 pub mod schedule;
+pub mod shard;
 pub mod simplify;
 
 pub use families::{FAMILIES, Family};

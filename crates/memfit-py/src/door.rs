@@ -1,9 +1,10 @@
 //! The front door: files and options in, JSON objects and files out; `memfit._door` makes classes of them.
 
 use memfit::formats::report::{chrome_trace, html, memory_viz, perfetto};
-use memfit::formats::{csv, plan_json};
+use memfit::formats::{csv, graph_json, plan_json};
 use memfit::ir::Codec;
 use memfit::report::{Asked, Whose, of_file};
+use memfit::strategies::shard;
 use memfit::{
     Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, Options, PlaceGoal, check, compare,
     explain, input, objects, place, plan, sweep,
@@ -32,6 +33,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(py_place, module)?)?;
     module.add_function(wrap_pyfunction!(py_compare, module)?)?;
     module.add_function(wrap_pyfunction!(py_sweep, module)?)?;
+    module.add_function(wrap_pyfunction!(py_shard, module)?)?;
     module.add_function(wrap_pyfunction!(py_strategies, module)?)?;
     module.add_function(wrap_pyfunction!(parse_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(show_bytes, module)?)?;
@@ -246,6 +248,34 @@ fn export<'py>(
         }
     })?;
     Ok(PyBytes::new(py, &bytes))
+}
+
+/// The object and the graph of one rank; `link` in bytes per second, `latency` in nanoseconds.
+#[pyfunction]
+#[pyo3(name = "shard")]
+fn py_shard<'py>(
+    py: Python<'py>,
+    source: Source,
+    means: Means,
+    how: (u32, String, bool),
+    units: Vec<String>,
+    ring: (f64, u64),
+) -> PyResult<(String, Bound<'py, PyBytes>)> {
+    let ((ranks, stage, buckets), (link, latency)) = (how, ring);
+    let (object, file) = solve(py, None, |_| {
+        let Some(stage) = shard::stage(&stage) else {
+            let known: Vec<&str> = shard::STAGES.iter().map(|stage| stage.info().name).collect();
+            let hint = format!("there are `{}`", known.join("`, `"));
+            return Err(Failure::usage(format!("there is no stage `{stage}`"), hint));
+        };
+        let ring = shard::Ring { bandwidth: link, latency: Nanos(latency) };
+        let sharding = shard::Sharding { ranks, stage, ring, buckets, units: &units };
+        let device = means.device()?;
+        let found = memfit::shard(&source.graph()?, &device, &sharding)?;
+        let file = graph_json::write(&found.after.graph);
+        Ok((objects::sharded(&sharding, &device, &found).to_string(), file))
+    })?;
+    Ok((object, PyBytes::new(py, &file)))
 }
 
 /// The object.

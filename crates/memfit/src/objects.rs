@@ -4,18 +4,18 @@
 
 use memfit_formats::device_toml;
 use memfit_formats::plan_json::PlanFile;
-use memfit_ir::{Bytes, Codec, Graph, Tier, ValueId};
+use memfit_ir::{Bytes, Codec, Graph, Tier};
 use memfit_plan::FAMILIES;
-use memfit_plan::simplify::Finding;
 use memfit_verify::{Rejected, Verified};
 use serde_json::{Value, json};
 
 use crate::explain::{Remedy, Share};
 use crate::failure::Infeasible;
-use crate::{
-    Explanation, Failure, Figures, Floor, Goal, Outcome, PlaceGoal, Placed, Simplification,
-    SnapshotExplanation, Summary,
-};
+use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, SnapshotExplanation, Summary};
+
+mod rewritten;
+
+pub use rewritten::{sharded, simplification};
 
 /// The one schema of results and errors: `command` says whose they are, `status` how it ended.
 pub const SCHEMA: &str = "memfit-result/1";
@@ -121,67 +121,6 @@ pub fn peak_of(file: &PlanFile, verified: &Verified) -> Bytes {
 /// Names of codecs.
 fn names(codecs: &[Codec]) -> Vec<&'static str> {
     codecs.iter().map(|codec| codec.name()).collect()
-}
-
-/// What simplification made of a graph. Ops and values of `ahead` and `groups` are those of the new graph, others those of the original.
-#[must_use]
-pub fn simplification(graph: &Graph, goal: &Goal, made: &Simplification) -> Value {
-    let figures = |figures: &Figures| {
-        json!({
-            "ops": figures.ops,
-            "values": figures.values,
-            "live_peak_bytes": figures.live_peak.0,
-            "peak_bytes": figures.peak.0,
-            "time_ns": figures.time.0,
-        })
-    };
-    let passes = made.passes.iter().map(|pass| {
-        json!({
-            "pass": pass.pass,
-            "changes": pass.changes,
-            "undone": pass.undone,
-            "ops": pass.ops,
-            "values": pass.values,
-            "live_peak_bytes": pass.live.0,
-        })
-    });
-    let removed = (made.rewrite.removed.iter())
-        .map(|(op, why)| json!({"op": op.0, "name": graph.op(*op).name, "why": why.name()}));
-    let name = |value: &ValueId| graph.value(*value).name;
-    let replaced = (made.rewrite.replaced.iter())
-        .map(|(value, by)| json!({"value": value.0, "name": name(value), "by": by.0, "by_name": name(by)}));
-    let findings = |findings: &[Finding]| -> Vec<Value> { findings.iter().map(finding).collect() };
-    json!({
-        "schema": SCHEMA,
-        "command": "simplify",
-        "status": "done",
-        "graph": graph.name(),
-        "graph_digest": graph.digest().to_string(),
-        "simplified_digest": made.rewrite.graph.digest().to_string(),
-        "device": goal.device.name,
-        "passes": passes.collect::<Vec<_>>(),
-        "left_out": made.left_out,
-        "before": figures(&made.before),
-        "after": figures(&made.after),
-        "fused": figures(&made.fused),
-        "removed": removed.collect::<Vec<_>>(),
-        "replaced": replaced.collect::<Vec<_>>(),
-        "ahead": findings(&made.ahead),
-        "groups": findings(&made.groups),
-        "verified": true,
-        "seed": goal.options.seed,
-    })
-}
-
-fn finding(finding: &Finding) -> Value {
-    let values = |list: &[ValueId]| list.iter().map(|value| value.0).collect::<Vec<_>>();
-    json!({
-        "ops": finding.ops.iter().map(|op| op.0).collect::<Vec<_>>(),
-        "results": values(&finding.results),
-        "inner": values(&finding.inner),
-        "moved_bytes": finding.moved.0,
-        "time_ns": finding.time.0,
-    })
 }
 
 /// Where the memory of a step goes.

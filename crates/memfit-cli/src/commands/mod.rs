@@ -14,6 +14,7 @@ mod replay;
 mod report;
 #[cfg(feature = "run")]
 mod run;
+mod shard;
 mod simplify;
 mod snapshot;
 mod strategies;
@@ -59,6 +60,8 @@ enum Command {
     Compare(sweep::CompareArgs),
     /// Show what each budget costs in time
     Sweep(sweep::SweepArgs),
+    /// Share parameters, gradients and optimizer state among ranks (ZeRO, FSDP), and show what each then holds
+    Shard(shard::ShardArgs),
     /// Remove dead ops, common subexpressions and identities from a graph; list ops that could be fused
     Simplify(simplify::SimplifyArgs),
     /// Run a recorded step under a budget, online, in virtual time
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<(), Error> {
         Command::Place(place) => place::run(place, seed, output),
         Command::Compare(compare) => sweep::run_compare(compare, seed, output),
         Command::Sweep(sweep) => sweep::run_sweep(sweep, seed, output),
+        Command::Shard(sharding) => shard::run(sharding, output),
         Command::Simplify(args) => simplify::run(args, seed, output),
         Command::Replay(replay) => replay::run(replay, seed, output),
         #[cfg(feature = "run")]
