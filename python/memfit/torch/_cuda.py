@@ -1,6 +1,7 @@
-"""What is doubtful on CUDA, and is kept until a device has shown that it need not be: docs/pytorch.md."""
+"""What CUDA has of its own: its allocator's count, times, and what is doubtful there. See docs/pytorch.md."""
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -47,20 +48,24 @@ def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
 
     Libraries keep memory of their own from their first call on: cuBLAS its workspaces, one for each thread.
     """
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
-    def call() -> Any:
+    def call() -> tuple[Any, int]:
+        if torch.cuda.is_current_stream_capturing():
+            # Who captures a graph may not wait: it is the launch that is timed.
+            began = time.perf_counter_ns()
+            return func(*args, **(kwargs or {})), time.perf_counter_ns() - began
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize()
         begin.record()
         result = func(*args, **(kwargs or {}))
         end.record()
-        return result
+        end.synchronize()
+        return result, round(1e6 * begin.elapsed_time(end))
 
-    result, most, left = measured(call)
-    end.synchronize()
+    (result, took), most, left = measured(call)
     given, made = _blocks((args, kwargs)), _blocks(result)
     taken = max(0, left - sum(size for storage, size in made.items() if storage not in given))
-    return result, max(0, most - max(left, 0)), round(1e6 * begin.elapsed_time(end)), taken
+    return result, max(0, most - max(left, 0)), took, taken
 
 
 def _blocks(values: Any) -> dict[int, int]:
