@@ -71,7 +71,8 @@ class Fitted:
     Where a process can't be copied, the first call is made twice: tensors, gradients, optimizers, generators,
     and what `step` and its arguments reach through containers, attributes, closures and globals is put back
     in between. If they reach what can't be put back, such as an iterator, the call is made once and not
-    checked; `check=True` refuses instead. What all this takes is outside the budget.
+    checked; `check=True` refuses instead. What all this takes is outside the budget. So on a GPU, where the
+    plain step may take more than there is, nothing is rehearsed unless `check=True`.
 
     Without `check`, the first call decides op by op, is recorded, and planned at its end. Later calls follow
     the plan, and go on without it from the first op that differs. A search for a plan takes at most
