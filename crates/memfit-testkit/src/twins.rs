@@ -1,6 +1,6 @@
 //! Graphs with something to simplify: ops twice, dead ops, transposes and casts there and back, factors of one, views.
 //!
-//! Made from a [`sketch`] by giving its pure ops attributes of a few kinds, and putting ops between its own that compute what
+//! Made from a [`sketch()`] by giving its pure ops attributes of a few kinds, and putting ops between its own that compute what
 //! is there already. Readers take the one or the other.
 
 use memfit_ir::{Bytes, Effect, Graph, OpSpec, Role, ValueId, ValueSpec};
