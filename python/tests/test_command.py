@@ -175,7 +175,7 @@ def test_importing_memfit_imports_no_torch():
 
 
 @pytest.mark.parametrize(
-    ("found", "message"), [("2.13.1", "but `2.13.1` is installed"), (None, "and there is none")]
+    ("found", "message"), [("2.10.1", "but `2.10.1` is installed"), (None, "and there is none")]
 )
 def test_an_old_torch_is_refused(found, message, tmp_path):
     if found:

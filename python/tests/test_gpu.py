@@ -17,8 +17,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def settled():
+def settled(monkeypatch):
     """The switches of the script, for one test."""
+    # PyTorch's own tests, if they were loaded before, let nobody set them.
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
     strict = torch.are_deterministic_algorithms_enabled()
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     gpu.settle()

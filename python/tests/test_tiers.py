@@ -124,6 +124,10 @@ def test_a_file_that_is_cut_costs_time_and_is_named(tmp_path):
         time.sleep(0.3)
         found.append(float(step()))
         why = fitted.report.lost_why
+    except OSError as error:
+        # By the times that were measured a plan may have there what nobody can compute again: state, say.
+        assert "stored in the spill file alone, and can't be brought back" in str(error)
+        return
     finally:
         cutter.kill()
         cutter.wait()
