@@ -7,8 +7,7 @@
 
 use memfit_ir::{Device, Effect, Graph, GraphBuilder, GraphError, OpId, Role, ValueId};
 
-use super::trial::{Peaks, Trial};
-use super::{Finding, parts};
+use super::{Finding, parts, trial};
 
 /// By value that others need and that can be computed ahead: the ops that it takes.
 pub(super) fn find(graph: &Graph, device: &Device) -> Vec<Finding> {
@@ -26,15 +25,8 @@ pub(super) fn find(graph: &Graph, device: &Device) -> Vec<Finding> {
     }
     let ops: Vec<OpId> = graph.op_ids().filter(|id| folded[id.index()]).collect();
     let groups = parts::joined(graph, &ops, |value| folds(graph, &folded, value));
-    if groups.is_empty() {
-        return Vec::new();
-    }
     let findings: Vec<Finding> = groups.into_iter().map(|ops| parts::finding(graph, device, ops)).collect();
-    let now = (graph.op_count(), device.align, Peaks::of(graph, device.align));
-    let make = |findings: &[Finding]| ahead(graph, findings).ok();
-    let mut trial = Trial::new(now, |made: &Graph| made, &make);
-    trial.take(&findings);
-    trial.kept
+    trial::kept(graph, device.align, findings, ahead)
 }
 
 fn is_constant(graph: &Graph, id: ValueId) -> bool {

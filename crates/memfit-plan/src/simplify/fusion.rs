@@ -8,8 +8,7 @@
 
 use memfit_ir::{Device, Effect, Graph, GraphBuilder, GraphError, OpId, OpSpec, Reuse, ValueId};
 
-use super::trial::{Peaks, Trial};
-use super::{Finding, parts};
+use super::{Finding, parts, trial};
 
 /// The groups of two and more ops, by their sinks.
 pub(super) fn find(graph: &Graph, device: &Device) -> Vec<Finding> {
@@ -21,20 +20,13 @@ pub(super) fn find(graph: &Graph, device: &Device) -> Vec<Finding> {
         members[sink.index()].push(id);
     }
     let groups = members.into_iter().filter(|ops| ops.len() > 1);
-    let findings: Vec<Finding> = groups
+    let findings = groups
         .map(|mut ops| {
             ops.reverse();
             parts::finding(graph, device, ops)
         })
         .collect();
-    if findings.is_empty() {
-        return findings;
-    }
-    let now = (graph.op_count(), device.align, Peaks::of(graph, device.align));
-    let make = |findings: &[Finding]| fused(graph, findings).ok();
-    let mut trial = Trial::new(now, |made: &Graph| made, &make);
-    trial.take(&findings);
-    trial.kept
+    trial::kept(graph, device.align, findings, fused)
 }
 
 fn is_element_wise(graph: &Graph, id: OpId) -> bool {

@@ -4,8 +4,9 @@
 //! at once; where that is higher, by halves. Every trial makes the graph anew, so their number is bounded; what is not tried
 //! is not done. The same input gives the same graph.
 
-use memfit_ir::{Bytes, Graph, InPlace, OpId};
+use memfit_ir::{Bytes, Graph, GraphError, InPlace, OpId};
 
+use super::Finding;
 use crate::order::Model;
 
 /// Ops that the trials of one pass go over, all together.
@@ -34,6 +35,23 @@ impl Peaks {
     fn allow(self, other: Peaks) -> bool {
         other.must <= self.must && other.may <= self.may
     }
+}
+
+/// Those of `findings` that may be told: what `make` makes of the graph with them has no higher peak.
+pub(super) fn kept(
+    graph: &Graph,
+    align: Bytes,
+    findings: Vec<Finding>,
+    make: fn(&Graph, &[Finding]) -> Result<Graph, GraphError>,
+) -> Vec<Finding> {
+    if findings.is_empty() {
+        return findings;
+    }
+    let now = (graph.op_count(), align, Peaks::of(graph, align));
+    let make = |findings: &[Finding]| make(graph, findings).ok();
+    let mut trial = Trial::new(now, |made: &Graph| made, &make);
+    trial.take(&findings);
+    trial.kept
 }
 
 /// Things of one pass, tried together and apart.
