@@ -11,7 +11,10 @@ pub mod links;
 mod pool;
 mod queue;
 pub mod rates;
+#[cfg(target_os = "linux")]
+mod ring;
 mod room;
+mod scratch;
 mod shelf;
 mod spill;
 

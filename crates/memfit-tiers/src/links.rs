@@ -1,10 +1,12 @@
 //! How fast memory and disk are, measured: what a host's planner counts with, and a device file says of its links.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use crate::scratch::Scratch;
 
 /// What a link does, as a device file has it.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,8 @@ pub struct MeasuredDisk {
     pub size: u64,
     /// Bytes that are free; unknown where the system does not say.
     pub free: Option<u64>,
+    /// Whether transfers go around the page cache, several at a time (`io_uring`, direct I/O).
+    pub is_direct: bool,
 }
 
 /// Bytes written or read at a time.
@@ -74,32 +78,31 @@ pub fn disk(dir: &Path, sizes: RangeInclusive<u64>) -> io::Result<MeasuredDisk> 
         let why = format!("{} B are free there, which is too little to measure", free.unwrap_or(0));
         return Err(io::Error::new(io::ErrorKind::StorageFull, why));
     }
-    let mut file = tempfile::tempfile_in(dir)?;
+    let scratch = Scratch::new(dir)?;
     // No zeros: some file systems keep none.
     let mut block: Vec<u8> = (0..BLOCK).map(|at| (at * 31 % 251).to_le_bytes()[0]).collect();
     let blocks = size / BLOCK as u64;
     let started = Instant::now();
-    for _ in 0..blocks {
-        file.write_all(&block)?;
+    for at in 0..blocks {
+        scratch.write(&block, at * BLOCK as u64)?;
     }
-    file.sync_data()?;
+    scratch.file().sync_data()?;
     let written = started.elapsed();
-    forget(&file);
-    file.seek(SeekFrom::Start(0))?;
+    forget(scratch.file());
     let started = Instant::now();
-    for _ in 0..blocks {
-        file.read_exact(&mut block)?;
+    for at in 0..blocks {
+        scratch.read(&mut block, at * BLOCK as u64)?;
     }
     let read = started.elapsed();
-    forget(&file);
+    forget(scratch.file());
     let latency = middle(|at| {
-        file.seek(SeekFrom::Start(at as u64 * size / (ROUNDS as u64 + 1)))?;
+        let offset = (at as u64 * size / (ROUNDS as u64 + 1)).next_multiple_of(SMALL as u64);
         let started = Instant::now();
-        file.read_exact(&mut block[..SMALL])?;
+        scratch.read(&mut block[..SMALL], offset)?;
         Ok(started.elapsed())
     })?;
     let rates = [written, read].map(|time| size as f64 / time.as_secs_f64().max(1e-9));
-    Ok(MeasuredDisk { link: Measured { rates, latency }, size, free })
+    Ok(MeasuredDisk { link: Measured { rates, latency }, size, free, is_direct: scratch.is_direct() })
 }
 
 /// The middle one of the times that `measure` takes, each elsewhere.

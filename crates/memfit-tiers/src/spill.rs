@@ -1,11 +1,9 @@
-//! The file that is what there is of the disk: without a name from the start, so nothing is left however the process ends.
+//! What there is of the disk: a [scratch file](crate::scratch), and which of its ranges are free.
 //!
-//! Copies lie at multiples of a page, written and read by their positions. A copy's range is free again when the copy is
-//! dropped. The file never grows beyond the budget of the disk.
+//! Copies lie at multiples of a page. A copy's range is free again when the copy is dropped. The file never grows beyond the
+//! budget of the disk.
 
-use std::fs::File;
 use std::hash::Hasher as _;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +13,9 @@ use memfit_engine::alloc::{self, Allocator};
 use memfit_ir::Bytes;
 use rustc_hash::FxHasher;
 
-/// Ranges start at multiples of it: what a disk and the page cache deal with.
+use crate::scratch::Scratch;
+
+/// Ranges are multiples of it, as direct I/O asks for.
 const ALIGN: Bytes = Bytes(4096);
 
 /// The directory can't be used for copies.
@@ -31,7 +31,7 @@ pub struct SpillError {
 /// See the head of this file.
 #[derive(Clone)]
 pub(crate) struct Spill {
-    file: Arc<File>,
+    file: Arc<Scratch>,
     directory: PathBuf,
     free: Arc<Mutex<Box<dyn Allocator>>>,
 }
@@ -55,7 +55,7 @@ impl Spill {
     /// A file of at most `capacity` bytes in `directory`.
     pub(crate) fn new(directory: &Path, capacity: Bytes) -> Result<Spill, SpillError> {
         let failed = |source| SpillError { directory: directory.to_owned(), source };
-        let file = tempfile::tempfile_in(directory).map_err(failed)?;
+        let file = Scratch::new(directory).map_err(failed)?;
         let best_fit = alloc::by_name("best-fit");
         let best_fit = best_fit.ok_or_else(|| failed(std::io::Error::other("no allocator for it")))?;
         let free = (best_fit.make)(capacity, ALIGN);
@@ -86,13 +86,13 @@ impl Extent {
     /// Writes `bytes`, as many as it was taken for.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), HostError> {
         self.sum.store(sum(bytes), Ordering::Relaxed);
-        let written = self.spill.file.write_all_at(bytes, self.offset);
+        let written = self.spill.file.write(bytes, self.offset);
         written.map_err(|error| self.spill.failed("writing", bytes.len(), &error))
     }
 
     /// Reads as many bytes as there is room for.
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<(), HostError> {
-        let read = self.spill.file.read_exact_at(bytes, self.offset);
+        let read = self.spill.file.read(bytes, self.offset);
         let read = read.and_then(|()| match sum(bytes) == self.sum.load(Ordering::Relaxed) {
             true => Ok(()),
             false => Err(std::io::Error::other("the bytes are not those that were written")),
@@ -136,12 +136,12 @@ mod tests {
         assert!(spill.take(1).unwrap_err().to_string().contains("no room for `1` bytes"));
         drop(one);
         assert!(spill.take(8192).is_ok());
-        assert!(spill.file.metadata().unwrap().len() <= 3 * 4096);
+        assert!(spill.file.file().metadata().unwrap().len() <= 3 * 4096);
         // Cut under it: the read says so, also when the file has grown again.
         two.read(&mut [0; 100]).unwrap();
-        spill.file.set_len(10).unwrap();
+        spill.file.file().set_len(10).unwrap();
         let error = two.read(&mut [0; 100]).unwrap_err().to_string();
-        spill.file.set_len(1 << 14).unwrap();
+        spill.file.file().set_len(1 << 14).unwrap();
         let grown = two.read(&mut [0; 100]).unwrap_err().to_string();
         assert!(grown.ends_with("failed: the bytes are not those that were written"), "{grown}");
         assert!(error.starts_with("reading `100` bytes of the spill file in "), "{error}");

@@ -91,6 +91,7 @@ fn object(judge: Judge, memory: Measured, disk: Option<MeasuredDisk>) -> Value {
             "link": link(disk.link),
             "written_bytes": disk.size,
             "free_bytes": disk.free,
+            "direct": disk.is_direct,
         })),
         "device_lines": lines(memory, disk),
     })
@@ -128,7 +129,8 @@ fn report(judge: Judge, memory: Measured, disk: Option<MeasuredDisk>) -> String 
     ];
     if let Some(disk) = disk {
         let free = disk.free.map_or(String::new(), |free| format!(", {} free", Bytes(free)));
-        rows.push(vec!["disk".into(), format!("{} ({}{free})", link(disk.link), Bytes(disk.size))]);
+        let way = if disk.is_direct { "io_uring" } else { "through the page cache" };
+        rows.push(vec!["disk".into(), format!("{} ({}, {way}{free})", link(disk.link), Bytes(disk.size))]);
     }
     let mut text = table(&[], &[1], rows);
     text += "\nfor a device file (docs/devices.md), where these are the links\n";
