@@ -10,6 +10,7 @@ mod licences;
 mod miri;
 mod promises;
 mod python;
+mod record;
 mod run;
 mod soak;
 mod tidy;
@@ -57,6 +58,12 @@ enum Command {
         /// Also write the table to `bench/record/`
         #[arg(long)]
         record: bool,
+    },
+    /// Show the newest records of `bench/record/` in the tables of `docs/`
+    Docs {
+        /// Write nothing; fail where a page shows other figures
+        #[arg(long)]
+        check: bool,
     },
     /// Build the native half of the Python package into `python/memfit/`, so that `PYTHONPATH=python` finds it
     Python,
@@ -158,6 +165,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Bless => bless(),
         Command::Tidy => tidy(),
         Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
+        Command::Docs { check } => record::show(*check),
         Command::Python => python::module(),
         Command::Wheel => python::wheel(),
         Command::Corpus => {
@@ -203,6 +211,7 @@ fn docs() -> Result<()> {
     let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
     examples()?;
+    record::show(true)?;
     python::site()
 }
 

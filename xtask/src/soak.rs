@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::{python, run};
+use crate::{python, record, run};
 
 /// By how much memory of the last quarter of the steps may be more than that of the second.
 const GROWS: f64 = 0.02;
@@ -18,8 +18,8 @@ const SLACK: [(&str, f64); 5] = [
     ("table_bytes", 64e3),
 ];
 
-/// Trains so many steps with PyTorch, in each way; `record` also writes what was measured under `bench/record/`.
-pub(crate) fn train(steps: u64, record: bool) -> Result<()> {
+/// Trains so many steps with PyTorch, in each way; `keep` also writes what was measured under `bench/record/`.
+pub(crate) fn train(steps: u64, keep: bool) -> Result<()> {
     python::module()?;
     let python = python::environment()?;
     let steps = steps.to_string();
@@ -38,16 +38,8 @@ pub(crate) fn train(steps: u64, record: bool) -> Result<()> {
     }
     let table = table.join("\n");
     run::say(&table);
-    if record {
-        let date = run::output("date", ["+%F"])?;
-        let path = format!("bench/record/{}-soak.md", date.trim());
-        let head = format!(
-            "`cargo xtask soak --steps {steps} --record`, {}: trainings whose shapes change, within a budget that something has to go for. \
-             Medians of the second quarter of the steps and of the last. Time is that of a machine on which others work.\n\n",
-            date.trim()
-        );
-        std::fs::write(&path, head + &table + "\n")?;
-        run::say(&format!("recorded in {path}"));
+    if keep {
+        record::keep("soak", &format!("cargo xtask soak --steps {steps} --record"), &table)?;
     }
     if faults.is_empty() { Ok(()) } else { bail!("something grows\n{}", faults.join("\n")) }
 }

@@ -10,13 +10,13 @@ mod reuse;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use memfit::{Graph, input};
 
 pub(crate) use auto::Filter;
 
-use crate::run;
+use crate::{record, run};
 
 /// The benches there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -45,8 +45,8 @@ pub(crate) enum Bench {
     BurnBatch,
 }
 
-/// Runs `bench`; `record` also writes what it prints under `bench/record/`.
-pub(crate) fn measure(bench: Bench, filter: &Filter, record: bool) -> Result<()> {
+/// Runs `bench`; `keep` also writes its tables under `bench/record/`.
+pub(crate) fn measure(bench: Bench, filter: &Filter, keep: bool) -> Result<()> {
     let text = match bench {
         Bench::Auto => auto::run(filter)?,
         Bench::Reuse => reuse::run()?,
@@ -61,14 +61,9 @@ pub(crate) fn measure(bench: Bench, filter: &Filter, record: bool) -> Result<()>
         Bench::Engine => example("memfit-engine", "engine_cost")?,
     };
     run::say(&text);
-    if record {
+    if keep {
         let name = bench.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        let date = run::output("date", ["--utc", "+%Y-%m-%d"])?;
-        let path = format!("bench/record/{}-{name}.md", date.trim());
-        std::fs::create_dir_all("bench/record")?;
-        let head = format!("`cargo xtask bench {name}`, {}, {}\n\n", date.trim(), machine());
-        std::fs::write(&path, head + &text).with_context(|| format!("can't write `{path}`"))?;
-        run::say(&format!("recorded in {path}"));
+        record::keep(&name, &format!("cargo xtask bench {name} --record"), &text)?;
     }
     Ok(())
 }
@@ -76,17 +71,6 @@ pub(crate) fn measure(bench: Bench, filter: &Filter, record: bool) -> Result<()>
 /// What a bench prints that stands beside its crate as an example.
 fn example(package: &str, name: &str) -> Result<String> {
     run::output("cargo", ["run", "--release", "--quiet", "--package", package, "--example", name])
-}
-
-/// What figures of time depend on.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map(|rest| rest.trim_start_matches([' ', '\t', ':']));
-    format!("{cores} cores, {}", model.unwrap_or("unknown processor"))
 }
 
 /// Every graph of the corpus with its name, in the order of the names.
