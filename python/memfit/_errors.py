@@ -46,6 +46,10 @@ class BudgetError(Error):
     """What forces the floor, as a name."""
     witness: dict[str, Any] | None
     """The op that forces the floor, with its operands."""
+    place: str | None
+    """Where PyTorch ran out of it: the innermost line of the program."""
+    largest: list[str]
+    """The largest tensors that a program of PyTorch's held then: name, type, shape, bytes."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class BudgetError(Error):
         self.proved = proved
         self.dominant = dominant
         self.witness = witness
+        self.place, self.largest = None, []
 
 
 class VerificationError(Error):

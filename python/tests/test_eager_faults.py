@@ -6,8 +6,10 @@ import copy
 import gc
 import io
 import os
+import pathlib
 import pickle
 import signal
+import sys
 import threading
 
 import pytest
@@ -17,6 +19,7 @@ from torch import nn
 from training import AMPLE, CPU, digest
 
 from memfit import BudgetError
+from memfit.torch import _held
 from memfit.torch.eager import Budget, drop, enable, is_enabled, is_resident, pin, restore, unpin
 from memfit.torch.meter import live_bytes
 
@@ -595,3 +598,32 @@ def test_kernels_that_were_not_written_for_meta_tensors_are_not_called_with_them
         png, jpeg = io_.encode_png(picture), io_.encode_jpeg(picture)
         found = [io_.decode_png(png), io_.decode_jpeg(jpeg).float() / 2, io_.decode_image(png) + 1]
     assert all(map(torch.equal, found, expected))
+
+
+def test_a_budget_error_names_the_line_and_the_largest_tensors():
+    net = nn.Sequential(nn.Linear(64, 2048), nn.ReLU(), nn.Linear(2048, 64))
+    optimizer = torch.optim.Adam(net.parameters())
+    x = torch.randn(32, 64)
+    net(x).sum().backward()
+    optimizer.step()
+    with pytest.raises(BudgetError) as told, Budget(live_bytes(CPU) + 64 * KIB):
+        net(x)  # here
+    error = told.value
+    lines = pathlib.Path(__file__).read_text().splitlines()
+    line = 1 + next(at for at, text in enumerate(lines) if text.endswith("  # here"))
+    assert error.place == f"{pathlib.Path(__file__).name}:{line}, in {sys._getframe().f_code.co_name}"
+    known = {
+        f"`{name}Sequential.{at}.weight` float32[{shape}], 512 KiB"
+        for at, shape in ((0, "2048, 64"), (2, "64, 2048"))
+        for name in ("", "gradient of ", "exp_avg of ", "exp_avg_sq of ")
+    }
+    assert len(error.largest) == 3 and set(error.largest) <= known
+    assert f"at {error.place}\nlargest tensors held: {error.largest[0]}; " in str(error)
+
+
+def test_names_in_a_budget_error_stay_on_their_line():
+    net = nn.Module()
+    net.register_parameter("a\x1b[31m\nb", nn.Parameter(torch.zeros(1 << 16)))
+    told = next(text for text in _held.largest(CPU, 10_000) if "\ufffd" in text)
+    assert told == "`Module.a\ufffd[31m\ufffdb` float32[65536], 256 KiB"
+    assert _held.place().startswith(pathlib.Path(__file__).name)

@@ -9,19 +9,27 @@ import torch
 
 import memfit
 from memfit import _memfit
+from memfit.torch import _held
 
 
-def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
-    """A `BudgetError` with what the engine told.
+def budget_error(told: dict[str, Any], device: torch.device) -> memfit.BudgetError:
+    """A `BudgetError` with what the engine told, and with what the program was about.
 
     `least_budget_bytes` is a lower bound here: what this op needs as things stand, which nobody has tried;
     later ops may need more. Beside its usual attributes: `op` needs `asked` bytes for its results and
     scratch memory; `operands`, `pinned` and `kept` are the bytes that can't go because the op reads them,
-    the user pinned them, or nothing can compute them again.
+    the user pinned them, or nothing can compute them again. `place` is the line of the program, and `largest`
+    are the largest tensors that it holds, each as a text.
     """
+    place, largest = _held.place(), _held.largest(device)
+    message = told["message"]
+    if place:
+        message += f"\nat {place}"
+    if largest:
+        message += "\nlargest tensors held: " + "; ".join(largest)
     dominant = max(("operands", "pinned", "kept"), key=lambda name: told[name])
     error = memfit.BudgetError(
-        told["message"],
+        message,
         hint="a larger budget, a smaller batch, or fewer tensors held",
         budget_bytes=told["budget"],
         least_budget_bytes=told["enough"],
@@ -32,6 +40,7 @@ def budget_error(told: dict[str, Any]) -> memfit.BudgetError:
     )
     for name in ("op", "asked", "operands", "pinned", "kept"):
         setattr(error, name, told[name])
+    error.place, error.largest = place, largest
     return error
 
 

@@ -469,4 +469,4 @@ def replay(
 
 def no_room(told: dict[str, Any]) -> Exception:
     """The error for a budget that is too small."""
-    return budget_error(told)
+    return budget_error(told, _device)
