@@ -11,12 +11,15 @@ import pathlib
 import pickle
 import shutil
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import memfit
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PICTURES = ROOT / "target" / "report"
+GOLDEN = pathlib.Path(__file__).parent / "golden"
 GRAPH = ROOT / "corpus" / "graphs" / "unet-train-b16.json.zst"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 NAMES = [
@@ -374,6 +377,40 @@ def test_a_hundred_thousand_buffers_can_be_moved_about(opened, tmp_path):
     )
     assert frames >= 30
     picture(page, "large")
+
+
+def small(path: pathlib.Path) -> np.ndarray:
+    """A picture in shades from 0 to 1, a fourth as wide and high: letters of another font are grey, too."""
+    with Image.open(path) as image:
+        shades = image.convert("L")
+        return np.asarray(shades.resize((shades.width // 4, shades.height // 4), Image.Resampling.BOX)) / 255
+
+
+def looks_like(seen: np.ndarray, golden: np.ndarray) -> bool:
+    """Whether at most one dot of fifty is off by a tenth of the way from black to white."""
+    return seen.shape == golden.shape and float((abs(seen - golden) > 0.1).mean()) <= 0.02
+
+
+@pytest.mark.parametrize("name", ["overview", "memory", "addresses", "lanes"])
+def test_a_view_looks_as_it_did(opened, tmp_path, name):
+    """Look at the pictures before `MEMFIT_BLESS=1` takes those in `target/report/` for what is expected."""
+    path = tmp_path / "golden.html"
+    plan = memfit.plan(GRAPH, strategy=["order:given", "place:best-fit"], recompute=False)
+    memfit.report(plan, path, graph=GRAPH, quick=True)
+    page = opened(path, reduced_motion="reduce")
+    view(page, name)
+    picture(page, f"golden-{name}")
+    seen = small(PICTURES / f"golden-{name}.png")
+    golden = GOLDEN / f"report-{name}.png"
+    if os.environ.get("MEMFIT_BLESS"):
+        GOLDEN.mkdir(exist_ok=True)
+        Image.fromarray((seen * 255).round().astype("uint8")).save(golden, optimize=True)
+    with Image.open(golden) as image:
+        expected = np.asarray(image) / 255
+    assert looks_like(seen, expected), f"`target/report/golden-{name}.png` is not what `{golden.name}` shows"
+    # What would be no such view is told apart: an empty one, and one that has moved.
+    assert not looks_like(np.full_like(seen, seen.max()), expected)
+    assert not looks_like(np.roll(seen, seen.shape[0] // 2, axis=0), expected)
 
 
 def test_the_picture_of_the_manual(opened, tmp_path):
