@@ -48,6 +48,7 @@ fn a_budget_that_is_too_small_is_a_fault_and_not_the_end() {
     let _ = std::panic::take_hook();
     let Fault::NoRoom(room) = &fault else { panic!("{fault}") };
     assert!(room.enough.0 > 40 << 10 && !PRINTED.load(Ordering::Relaxed), "{fault}");
+    assert!(fault.to_string().contains(" -> f32[64, 64]` takes `16 KiB`"), "{fault}");
     // A tensor may be left in a graph that Burn has not cleared yet.
     assert!(report(&FlexDevice).engine.peak.0 <= 40 << 10 && report(&FlexDevice).tensors <= 1);
     enable(&FlexDevice, Budget::UNLIMITED).unwrap();

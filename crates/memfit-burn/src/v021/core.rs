@@ -320,7 +320,10 @@ impl<B: Backend> Core<B> {
         made.clear();
         let effect = shape.effect;
         let call = Call { kind, reads, needs, outputs, time: Nanos(1), workspace, effect, ..Call::default() };
-        self.engine.apply(&call, made)?;
+        if let Err(fault) = self.engine.apply(&call, made) {
+            let pending = self.engine.host.pending.as_ref();
+            return Err(ops::with_shapes(fault, call.kind, pending.and_then(|pending| pending.op.as_ref())));
+        }
         if let Some(mut pending) = self.engine.host.pending.take() {
             for ((output, &tensor), layout) in
                 pending.outputs.iter().zip(&*made).zip(pending.layouts.drain(..))

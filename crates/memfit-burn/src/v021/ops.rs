@@ -8,6 +8,7 @@ use burn_backend::DType;
 use burn_ir::{
     BaseOperationIr, ModuleOperationIr, NumericOperationIr, OperationIr, ScalarIr, TensorIr, TensorStatus,
 };
+use memfit::engine::Fault;
 use memfit::ir::{Dtype, Effect, Need};
 use rustc_hash::FxHasher;
 
@@ -153,6 +154,20 @@ pub(crate) fn code(op: &OperationIr) -> u64 {
         return hasher.finish() | 1 << 63;
     }
     digits.finish()
+}
+
+/// `fault` of `op`, of a `kind`, which says what it makes where there is no room for that.
+pub(super) fn with_shapes(mut fault: Fault, kind: &str, op: Option<&OperationIr>) -> Fault {
+    if let (Fault::NoRoom(no_room), Some(op)) = (&mut fault, op)
+        && no_room.op == kind
+    {
+        let shape = |made: &TensorIr| format!("{:?}{:?}", made.dtype, made.shape.as_slice()).to_lowercase();
+        let made: Vec<String> = op.outputs().map(shape).collect();
+        if !made.is_empty() {
+            no_room.op = format!("{kind} -> {}", made.join(", "));
+        }
+    }
+    fault
 }
 
 /// The name of `op`, as in `Module.Conv2d`.
