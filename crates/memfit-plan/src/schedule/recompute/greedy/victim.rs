@@ -144,41 +144,56 @@ impl Sim<'_, '_> {
     }
 
     /// Forgets the prices that hang on whether `value` is out, which it has come to be or not: what prices are not below
-    /// is known still while they only rise.
+    /// is known still while they only rise. A walk up, through what is out, never turns down, and the other way round: so
+    /// these are the prices of what is below `value` through what is out, and, with neighbours, of what is above it.
     pub(super) fn stale(&mut self, value: ValueId, rise: bool) {
-        if matches!(self.score.price, Price::One | Price::Local) {
-            return;
+        let task = self.task;
+        let below = |sim: &mut Self, at: ValueId, touch: &mut dyn FnMut(&mut Self, ValueId)| {
+            for &reader in task.readers.row(at.index()) {
+                task.writes.row(reader.index()).iter().for_each(|&child| touch(sim, child));
+            }
+        };
+        let above = |sim: &mut Self, at: ValueId, touch: &mut dyn FnMut(&mut Self, ValueId)| {
+            if let Some(producer) = task.producer[at.index()] {
+                task.reads.row(producer.index()).iter().for_each(|&read| touch(sim, read));
+            }
+        };
+        match self.score.price {
+            Price::One | Price::Local => {}
+            Price::Ancestors => self.forget(value, rise, below),
+            Price::Neighbours => {
+                self.forget(value, rise, below);
+                self.forget(value, rise, above);
+            }
         }
+    }
+
+    /// Forgets the prices of what `near` leads to from `value`, through what is out.
+    fn forget(
+        &mut self,
+        value: ValueId,
+        rise: bool,
+        near: impl Fn(&mut Self, ValueId, &mut dyn FnMut(&mut Self, ValueId)),
+    ) {
         self.round += 1;
         let round = self.round;
-        let task = self.task;
         let mut stack = vec![value];
         self.mark[value.index()] = round;
         while let Some(at) = stack.pop() {
-            self.work += 1 + task.readers.row(at.index()).len() as u64;
-            let mut touch = |near: ValueId, stack: &mut Vec<ValueId>| {
-                if std::mem::replace(&mut self.mark[near.index()], round) != round {
-                    match self.state[near.index()] {
-                        State::Out => stack.push(near),
-                        _ => {
-                            let price = self.price[near.index()].take();
-                            let least = price.unwrap_or(self.least[near.index()]);
-                            self.least[near.index()] = if rise && !self.fallen { least } else { 0 };
-                        }
+            self.work += 1 + self.task.readers.row(at.index()).len() as u64;
+            near(self, at, &mut |sim, near| {
+                if std::mem::replace(&mut sim.mark[near.index()], round) == round {
+                    return;
+                }
+                match sim.state[near.index()] {
+                    State::Out => stack.push(near),
+                    _ => {
+                        let price = sim.price[near.index()].take();
+                        let least = price.unwrap_or(sim.least[near.index()]);
+                        sim.least[near.index()] = if rise && !sim.fallen { least } else { 0 };
                     }
                 }
-            };
-            if let Some(producer) = task.producer[at.index()] {
-                let reads = task.reads.row(producer.index());
-                for &read in reads {
-                    touch(read, &mut stack);
-                }
-            }
-            for &reader in task.readers.row(at.index()) {
-                for &child in task.writes.row(reader.index()) {
-                    touch(child, &mut stack);
-                }
-            }
+            });
         }
     }
 }
