@@ -25,7 +25,10 @@ struct Definition {
     command: String,
     /// The page with the table.
     page: String,
-    /// `l` or `r` for each column; all to the left without it.
+    /// Those columns of the record that the page shows; all without it.
+    #[serde(default)]
+    columns: Option<Vec<String>>,
+    /// `l` or `r` for each column that is shown; all to the left without it.
     #[serde(default)]
     align: Option<String>,
 }
@@ -74,7 +77,10 @@ pub(crate) fn show(check: bool) -> Result<()> {
                 entry.insert((page.with_context(|| format!("can't read `{}`", definition.page))?, Vec::new()))
             }
         };
-        *text = with_table(text, &name, &record.markdown(definition.align.as_deref()))
+        let chosen = definition.columns.as_deref().map(|columns| record.only(columns)).transpose();
+        let chosen = chosen.with_context(|| format!("can't show the record of `{name}`"))?;
+        let table = chosen.as_ref().unwrap_or(record).markdown(definition.align.as_deref());
+        *text = with_table(text, &name, &table)
             .with_context(|| format!("`{}` has no line `{}`", definition.page, marker(&name)))?;
         shown.push(marker(&name));
     }
@@ -193,6 +199,20 @@ fn cells(line: &str) -> Vec<String> {
 }
 
 impl Record {
+    /// With these columns alone, in this order.
+    fn only(&self, columns: &[String]) -> Result<Record> {
+        let at = |name: &String| {
+            self.columns
+                .iter()
+                .position(|column| column == name)
+                .with_context(|| format!("it has no column `{name}`"))
+        };
+        let places: Vec<usize> = columns.iter().map(at).collect::<Result<_>>()?;
+        let rows = self.rows.iter().map(|row| places.iter().map(|&at| row[at].clone()).collect());
+        let (command, date, machine) = (self.command.clone(), self.date.clone(), self.machine.clone());
+        Ok(Record { command, date, machine, columns: columns.to_vec(), rows: rows.collect() })
+    }
+
     /// A row a line, so that a change is a line.
     fn json(&self) -> Result<String> {
         let mut text = format!("{{\n  \"command\": {},\n", serde_json::to_string(&self.command)?);
@@ -249,6 +269,9 @@ mod tests {
         assert_eq!(table, "| x | y |\n|---|--:|\n| a | 1 \\| 2 |\n| | 3 |\n");
         assert_eq!(tables(&format!("Text\n\n{table}\nMore | text\n")), [(record().columns, record().rows)]);
         assert_eq!(serde_json::from_str::<Record>(&record().json().unwrap()).unwrap(), record());
+        let only = record().only(&["y".to_owned()]).unwrap();
+        assert_eq!(only.markdown(None), "| y |\n|---|\n| 1 \\| 2 |\n| 3 |\n");
+        assert!(record().only(&["z".to_owned()]).is_err());
     }
 
     #[test]
