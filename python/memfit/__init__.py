@@ -56,6 +56,7 @@ from memfit._results import (
     Sweep,
 )
 from memfit._sharding import Rank, Sharded, shard
+from memfit._simplifying import Simplified, simplify
 
 __all__ = [
     "BudgetError",
@@ -82,6 +83,7 @@ __all__ = [
     "Row",
     "Sharded",
     "Share",
+    "Simplified",
     "SnapshotExplanation",
     "SnapshotHolder",
     "SnapshotRemedy",
@@ -100,6 +102,7 @@ __all__ = [
     "plan",
     "report",
     "shard",
+    "simplify",
     "strategies",
     "sweep",
 ]

@@ -7,7 +7,7 @@ text back.
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from memfit._memfit import show_bytes, show_nanos
@@ -454,14 +454,14 @@ NESTED: dict[str, type] = {
 """The class of what stands under a key, alone or in a list."""
 
 
-def read(kind: type[R], text: str, nested: Mapping[str, type] | None = None, **more: Any) -> R:
+def read(kind: type[R], text: str, nested: Mapping[str, Callable[..., Any]] | None = None, **more: Any) -> R:
     """The object in `text` as a `kind`; a key that the class doesn't have is a mistake.
 
     `nested` is more of `NESTED`.
     """
     values = json.loads(text)
     of_snapshot = kind is SnapshotExplanation
-    own: dict[str, type] = {
+    own: dict[str, Callable[..., Any]] = {
         "top": SnapshotHolder if of_snapshot else Holder,
         "remedies": SnapshotRemedy if of_snapshot else Remedy,
     }

@@ -213,3 +213,28 @@ def test_values_move_to_the_disk_where_there_is_one():
         memfit.plan(RESNET, disk_budget=0, host_budget="256MiB", **there)
     with pytest.raises(memfit.UsageError, match="no disk"):
         memfit.plan(RESNET, budget="floor+40%", disk_budget="64GiB")
+
+
+def test_a_graph_is_simplified(tmp_path):
+    sizes = [{"name": name, "bytes": 4096} for name in "xabcd"]
+    sizes[0]["role"] = "input"
+    op = {"kind": "relu", "attributes": ""}
+    ops = [
+        {"name": "one", "reads": [0], "writes": [1], **op},
+        {"name": "again", "reads": [0], "writes": [2], **op},
+        {"name": "unread", "reads": [0], "writes": [3], **op},
+        {"name": "sum", "kind": "add", "reads": [1, 2], "writes": [4]},
+    ]
+    graph = {"schema": "memfit-graph/1", "name": "twice", "values": sizes, "ops": ops, "results": [4]}
+    made = memfit.simplify(graph)
+    assert made.verified and made.after.ops == 2 and made.before.ops == 4
+    assert {(gone.name, gone.why) for gone in made.removed} == {("again", "common"), ("unread", "dead")}
+    assert [(at.name, at.by_name) for at in made.replaced] == [("b", "a")]
+    assert {rewritten.name for rewritten in made.passes} >= {"dead", "common", "identities", "views"}
+    assert made.after.peak_bytes <= made.before.peak_bytes
+    made.save(tmp_path / "out.json")
+    again = memfit.simplify(tmp_path / "out.json")
+    assert again.graph_digest == made.simplified_digest == again.simplified_digest
+    assert "fused by a compiler" in repr(made)
+    with pytest.raises(memfit.InputError):
+        memfit.simplify(b"{}")

@@ -7,7 +7,7 @@ use memfit::report::{Asked, Whose, of_file};
 use memfit::strategies::shard;
 use memfit::{
     Budget, Bytes, Device, Failure, Floor, Goal, Graph, LaneRule, Nanos, Options, PlaceGoal, check, compare,
-    explain, input, objects, place, plan, sweep,
+    explain, input, objects, place, plan, simplify, sweep,
 };
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -34,6 +34,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(py_compare, module)?)?;
     module.add_function(wrap_pyfunction!(py_sweep, module)?)?;
     module.add_function(wrap_pyfunction!(py_shard, module)?)?;
+    module.add_function(wrap_pyfunction!(py_simplify, module)?)?;
     module.add_function(wrap_pyfunction!(py_strategies, module)?)?;
     module.add_function(wrap_pyfunction!(parse_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(show_bytes, module)?)?;
@@ -274,6 +275,28 @@ fn py_shard<'py>(
         let found = memfit::shard(&source.graph()?, &device, &sharding)?;
         let file = graph_json::write(&found.after.graph);
         Ok((objects::sharded(&sharding, &device, &found).to_string(), file))
+    })?;
+    Ok((object, PyBytes::new(py, &file)))
+}
+
+/// The object and the simplified graph.
+#[pyfunction]
+#[pyo3(name = "simplify")]
+fn py_simplify<'py>(
+    py: Python<'py>,
+    source: Source,
+    means: Means,
+) -> PyResult<(String, Bound<'py, PyBytes>)> {
+    let (object, file) = solve(py, means.time_limit, |tools| {
+        // As the command does it, so that the same graph comes out.
+        let options = Options { seed: means.seed, ..Options::default() };
+        let (graph, goal) =
+            (source.graph()?, Goal { budget: Budget::Device, device: means.device()?, options });
+        let made = simplify(&graph, &goal, tools)?;
+        Ok((
+            objects::simplification(&graph, &goal, &made).to_string(),
+            graph_json::write(&made.rewrite.graph),
+        ))
     })?;
     Ok((object, PyBytes::new(py, &file)))
 }
