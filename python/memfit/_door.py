@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 File: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A path, or the bytes of a file."""
 Graph: TypeAlias = File | Mapping[str, Any]
-"""A graph file (`memfit-graph/1` JSON, plain or compressed, ONNX or text), or its JSON object."""
+"""A graph file (`memfit-graph/1` JSON, ONNX, TensorFlow Lite or text), or its JSON object."""
 Size: TypeAlias = int | str
 """Bytes, or a text such as `8GiB`."""
 
@@ -64,8 +64,8 @@ def plan(
     that leave the device between two uses, where that is faster than to compute them again; 0 for none.
     `disk_budget` bytes of the disk, likewise, if the device has one. `lossy` names codecs that lose something
     (`"int8+mask"`) in which values may wait, where no plan fits that gives the same bits as ever.
-    `dims` are sizes of symbolic dimensions of ONNX models. Without a `time_limit`, in seconds, the same input
-    gives the same plan.
+    `dims` are sizes of open dimensions of ONNX and TensorFlow Lite models. Without a `time_limit`, in
+    seconds, the same input gives the same plan.
 
     Raises `BudgetError` if the budget is too small, with the smallest that would do; `InputError` for a file
     that can't be read; `UsageError` for a call that makes no sense.
@@ -180,13 +180,15 @@ def export(
     device: str = "",
     dims: Mapping[str, int] | None = None,
 ) -> bytes:
-    """`plan`, which was made for `graph`, as a file for a viewer.
+    """`plan`, which was made for `graph`, as a file for a viewer or a runtime.
 
     `to` is `"perfetto"` (`ui.perfetto.dev`: lanes, links and counters of live bytes), `"chrome-trace"` (the
     same as JSON) or `"memory-viz"` (a snapshot as PyTorch's allocator writes it, for
-    `pytorch.org/memory_viz`). Times are those of `device`, by default the plan's.
+    `pytorch.org/memory_viz`). Times are those of `device`, by default the plan's. `"tflite"` is the
+    TensorFlow Lite model `graph` with the offsets of the plan in it, for TensorFlow Lite Micro.
 
-    Raises what `check` raises, and `UsageError` for another name.
+    Raises what `check` raises, `UsageError` for another name, and `InputError` for a plan that the runtime
+    can't follow.
     """
     file = plan.file if isinstance(plan, Plan) else _bytes(plan)
     return _memfit.export(file, _source(graph, dims), device, to)

@@ -59,10 +59,11 @@ pub(crate) fn lossy(name: &str) -> Result<Codec, String> {
 /// A graph file and how to read it
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct GraphArgs {
-    /// The graph: JSON (`memfit-graph/1`, Checkmate's, G10's; plain or zstd), ONNX or text; `-` for standard input
+    /// The graph: JSON (`memfit-graph/1`, Checkmate's, G10's; plain or zstd), ONNX, TensorFlow Lite or text; `-` for standard
+    /// input
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) graph: PathBuf,
-    /// Size of a symbolic dimension of an ONNX model, as `batch=8`; may be given several times
+    /// Size of an open dimension of an ONNX or TensorFlow Lite model, as `batch=8`; may be given several times
     #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
     pub(crate) dim: Vec<(String, u64)>,
 }

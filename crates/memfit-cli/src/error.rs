@@ -71,6 +71,15 @@ impl Error {
         }
     }
 
+    /// Whether the command has printed an object all the same.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            #[cfg(feature = "run")]
+            Error::Differs => true,
+            _ => false,
+        }
+    }
+
     /// The word for it in JSON.
     pub(crate) fn status(&self) -> &'static str {
         if let Error::Failure { failure: Failure::Timeout(_), .. } = self {

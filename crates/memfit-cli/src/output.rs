@@ -128,7 +128,7 @@ impl Output {
             return ExitCode::from(*code);
         }
         // Who has told of both trainings has printed its object.
-        if self.json && !matches!(error, Error::Differs) {
+        if self.json && !error.is_told() {
             let printed = self.object(&self.error_object(error));
             debug_assert!(printed.is_ok() || printed.is_err(), "there is nobody left to tell");
         }

@@ -22,6 +22,7 @@ pub mod simrd;
 pub mod snapshot;
 pub mod svg;
 pub mod tensors;
+pub mod tflite;
 mod zst;
 
 pub use error::{FormatError, brief, is_obeyed};

@@ -50,8 +50,12 @@ struct Source {
 }
 
 impl Source {
+    fn options(&self) -> input::Options {
+        input::Options { dims: self.dims.iter().cloned().collect() }
+    }
+
     fn graph(&self) -> Result<Graph, Failure> {
-        input::graph(&self.file, &input::Options { dims: self.dims.iter().cloned().collect() })
+        input::graph(&self.file, &self.options())
     }
 }
 
@@ -220,7 +224,7 @@ fn report(
     })
 }
 
-/// A plan for a viewer: `perfetto`, `chrome-trace` or `memory-viz`.
+/// A plan for a viewer: `perfetto`, `chrome-trace` or `memory-viz`; or its model with its offsets: `tflite`.
 #[pyfunction]
 fn export<'py>(
     py: Python<'py>,
@@ -232,6 +236,9 @@ fn export<'py>(
     let bytes = solve(py, None, |_| {
         let (file, graph) = (plan_json::read(file).map(|read| (read.header.lossy, file))?, source.graph()?);
         let (file, _) = check(file.1, &graph, None, &file.0)?;
+        if to == "tflite" {
+            return input::with_offsets(&source.file, &source.options(), &file);
+        }
         let named = if device.is_empty() { &file.header.device } else { device };
         let device = match input::device(named) {
             Err(_) if device.is_empty() => input::device(ASSUMED)?,
@@ -243,7 +250,7 @@ fn export<'py>(
             "chrome-trace" => Ok(chrome_trace(&report).to_string().into_bytes()),
             "memory-viz" => Ok(memory_viz(&report)),
             _ => {
-                let known = "there are `perfetto`, `chrome-trace` and `memory-viz`";
+                let known = "there are `perfetto`, `chrome-trace`, `memory-viz` and `tflite`";
                 Err(Failure::usage(format!("a plan can't be exported to `{to}`"), known))
             }
         }

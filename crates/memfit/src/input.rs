@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use memfit_formats::csv::{self, CsvBuffer};
 use memfit_formats::onnx::OnnxOptions;
+use memfit_formats::plan_json::PlanFile;
+use memfit_formats::tflite::{self, TfliteOptions};
 use memfit_formats::{
     FormatError, checkmate_json, device_toml, g10_json, graph_json, is_packed, onnx, snapshot, unpack,
 };
@@ -14,12 +17,12 @@ use crate::{Failure, replaying};
 /// How to read a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Sizes of symbolic dimensions of ONNX models: `batch` → 8.
+    /// Sizes of open dimensions of ONNX and TensorFlow Lite models: `batch` → 8.
     pub dims: BTreeMap<String, u64>,
 }
 
 /// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, JSON as Checkmate and G10 write it, a log of the
-/// DTR simulator, the text form (`.mfg`) or an ONNX model. The format is found from the bytes.
+/// DTR simulator, the text form (`.mfg`), a TensorFlow Lite model or an ONNX model. The format is found from the bytes.
 ///
 /// # Errors
 ///
@@ -33,7 +36,7 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     let is_text = [&b"graph"[..], b"limits", b";"].iter().any(|word| start.starts_with(word));
     if (is_json || is_text) && !options.dims.is_empty() {
         return Err(Failure::usage(
-            "`--dim` is for ONNX models",
+            "`--dim` is for ONNX and TensorFlow Lite models",
             "this graph has its sizes already: leave it out",
         ));
     }
@@ -52,10 +55,47 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
             () => graph_json::read(bytes)?,
         });
     }
+    if tflite::is_like(bytes) {
+        return Ok(tflite::read(bytes, &TfliteOptions { dims: options.dims.clone() })?.graph);
+    }
     if let Some(error) = mistaken(bytes) {
         return Err(error.into());
     }
     Ok(onnx::read(bytes, &OnnxOptions { dims: options.dims.clone() })?)
+}
+
+/// Reads a list of buffers to place: CSV, or a TensorFlow Lite model, whose tensors are listed as its runtime for microcontrollers
+/// sees them. The format is found from the bytes.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the place in the file, [`Failure::Usage`] a size of a dimension where there are none.
+pub fn buffers(bytes: &[u8], options: &Options) -> Result<Vec<CsvBuffer>, Failure> {
+    if tflite::is_like(bytes) {
+        return Ok(tflite::buffers(bytes, &TfliteOptions { dims: options.dims.clone() })?);
+    }
+    if !options.dims.is_empty() {
+        return Err(Failure::usage(
+            "`--dim` is for models",
+            "a list of buffers has its sizes already: leave it out",
+        ));
+    }
+    Ok(csv::read(bytes)?)
+}
+
+/// The TensorFlow Lite model in `model` with the offsets of `plan` in it, as `OfflineMemoryAllocation`. The plan must be one that
+/// [`check`](crate::check()) has accepted for this model.
+///
+/// # Errors
+///
+/// [`Failure::Input`] if the file is no such model, or the plan is one that offsets alone cannot say.
+pub fn with_offsets(model: &[u8], options: &Options, plan: &PlanFile) -> Result<Vec<u8>, Failure> {
+    if !tflite::is_like(model) {
+        let message = "offsets are written into TensorFlow Lite models, and this is none";
+        return Err(FormatError::new("", message).into());
+    }
+    let read = tflite::read(model, &TfliteOptions { dims: options.dims.clone() })?;
+    Ok(tflite::with_offsets(model, &tflite::offsets(plan, &read)?)?)
 }
 
 /// Bytes within which a file of ours names its schema.

@@ -29,6 +29,8 @@ pub(super) enum Form {
     ChromeTrace,
     /// A snapshot as PyTorch's CUDA allocator writes it, for `pytorch.org/memory_viz`
     MemoryViz,
+    /// The TensorFlow Lite model that the plan is for, with its offsets as `OfflineMemoryAllocation` for TensorFlow Lite Micro
+    Tflite,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -81,12 +83,24 @@ pub(super) fn run(args: &ExportArgs, output: &Output) -> Result<(), Error> {
         Form::Perfetto => report::perfetto(&viewed()?),
         Form::ChromeTrace => format!("{}\n", report::chrome_trace(&viewed()?)).into_bytes(),
         Form::MemoryViz => report::memory_viz(&viewed()?),
+        Form::Tflite => with_offsets(args, &file)?,
     };
     match (&args.output, std::str::from_utf8(&bytes)) {
         (Some(path), _) => files::write(path, &bytes),
         (None, Ok(text)) => output.print(text),
         (None, Err(_)) => files::write(Path::new("-"), &bytes),
     }
+}
+
+/// The model that the plan was made for, with the plan's offsets in it.
+fn with_offsets(args: &ExportArgs, file: &PlanFile) -> Result<Vec<u8>, Error> {
+    let Some(path) = &args.graph else {
+        let hint = "name it after the plan: `memfit export PLAN MODEL.tflite --to tflite -o OUT.tflite`";
+        return Err(Failure::usage("offsets are written into the model, which is not named", hint).into());
+    };
+    let bytes = files::read(path)?;
+    let options = input::Options { dims: args.dim.iter().cloned().collect() };
+    input::with_offsets(&bytes, &options, file).map_err(|failure| files::about(path, failure))
 }
 
 /// The plan as reports and traces show it: times are those of the device it was made for, or of the one that is named.

@@ -5,17 +5,22 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::csv;
 use memfit::strategies::families::default_of;
-use memfit::{Bytes, PlaceGoal, objects, place};
+use memfit::{Bytes, PlaceGoal, input, objects, place};
 
+use crate::args::dim;
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, grouped, table};
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct PlaceArgs {
-    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper)
+    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper); or a TensorFlow Lite
+    /// model, whose tensors are placed as TensorFlow Lite Micro places them, without sharing in place
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Size of an open dimension of a model's inputs, as `x[0]=1`
+    #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
+    pub(super) dim: Vec<(String, u64)>,
     /// Memory capacity; if omitted, minimize the peak
     #[arg(long, short, value_name = "SIZE")]
     pub(super) capacity: Option<Bytes>,
@@ -32,7 +37,8 @@ pub(super) struct PlaceArgs {
 
 pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;
-    let buffers = csv::read(&bytes).map_err(|error| files::about(&args.file, error.into()))?;
+    let options = input::Options { dims: args.dim.iter().cloned().collect() };
+    let buffers = input::buffers(&bytes, &options).map_err(|failure| files::about(&args.file, failure))?;
     let goal = PlaceGoal {
         capacity: args.capacity,
         align: args.align.max(memfit::Bytes(1)),

@@ -15,6 +15,7 @@ mod heap;
 mod hill_climb;
 pub mod lanes;
 mod largest_first;
+mod micro_greedy;
 mod naive;
 mod plateau;
 mod problem;
@@ -27,6 +28,7 @@ mod skyline;
 mod smart_pool;
 pub mod spread;
 mod stack;
+mod whole_life_first;
 
 pub use best::Best;
 pub use best_fit::BestFit;
@@ -38,6 +40,7 @@ pub use greedy_by_breadth::GreedyByBreadth;
 pub use greedy_by_size::GreedyBySize;
 pub use hill_climb::HillClimb;
 pub use largest_first::LargestFirst;
+pub use micro_greedy::MicroGreedy;
 pub use naive::Naive;
 pub use problem::{Item, Lanes, Problem};
 pub use push_down::PushDown;
@@ -45,6 +48,7 @@ pub use refcount::RefCount;
 pub use size_or_duration_first::SizeOrDurationFirst;
 pub use smart_pool::SmartPool;
 pub use stack::Stack;
+pub use whole_life_first::WholeLifeFirst;
 
 use memfit_ir::{Bytes, Place};
 
@@ -115,7 +119,9 @@ pub const PLACERS: &[&dyn Placer] = &[
     &Stack::BySize,
     &Stack::ByConflicts,
     &LargestFirst,
+    &MicroGreedy,
     &GreedyBySize,
+    &WholeLifeFirst,
     &SmartPool,
     &GreedyByBreadth,
     &SizeOrDurationFirst,

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use memfit::checkpoint::{self, Reader as CheckpointReader, Safetensors, digest};
 use memfit::formats::onnx::OnnxOptions;
+use memfit::formats::tflite::{self, TfliteOptions};
 use memfit::formats::{
     checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
     tensors, unpack,
@@ -49,11 +50,12 @@ macro_rules! codec {
 }
 
 /// Every reader.
-pub(super) const READERS: [Reader; 36] = [
+pub(super) const READERS: [Reader; 37] = [
     Reader { name: "graph", seeds: graphs, read: |bytes| graph_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "plan", seeds: plans, read: plan, is_linear: true },
     Reader { name: "text", seeds: texts, read: text, is_linear: true },
     Reader { name: "onnx", seeds: models, read: model, is_linear: true },
+    Reader { name: "tflite", seeds: lite_models, read: lite_model, is_linear: true },
     Reader { name: "snapshot", seeds: snapshots, read: pickle, is_linear: true },
     Reader { name: "csv", seeds: lists, read: |bytes| csv::read(bytes).is_ok(), is_linear: true },
     Reader { name: "device", seeds: devices, read: device, is_linear: true },
@@ -156,6 +158,19 @@ fn model(bytes: &[u8]) -> bool {
     let dims = ["batch", "seq", "x[0]", "x[1]"].map(|name| (name.to_owned(), 4));
     onnx::read(bytes, &OnnxOptions::default()).is_ok()
         || onnx::read(bytes, &OnnxOptions { dims: dims.into() }).is_ok()
+}
+
+fn lite_models() -> Vec<Vec<u8>> {
+    [files("tflite", ".tflite"), files("tflite/damaged", ".tflite")].concat()
+}
+
+/// Also as a list of buffers, and with offsets put into it and read back.
+fn lite_model(bytes: &[u8]) -> bool {
+    let options = TfliteOptions { dims: [("x[0]".to_owned(), 1)].into() };
+    let read = |options| tflite::read(bytes, options).map(|model| model.tensors.len());
+    let Ok(count) = read(&TfliteOptions::default()).or_else(|_| read(&options)) else { return false };
+    let _ = tflite::buffers(bytes, &options);
+    tflite::with_offsets(bytes, &vec![0; count]).is_ok_and(|written| tflite::offsets_in(&written).is_ok())
 }
 
 fn snapshots() -> Vec<Vec<u8>> {
