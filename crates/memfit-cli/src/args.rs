@@ -66,6 +66,9 @@ pub(crate) struct GraphArgs {
     /// Size of an open dimension of an ONNX or TensorFlow Lite model, as `batch=8`; may be given several times
     #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
     pub(crate) dim: Vec<(String, u64)>,
+    /// Read this branch or body of an ONNX model in place of the model, as `loop/body`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) body: Option<String>,
 }
 
 /// Where the step runs and which means may be used

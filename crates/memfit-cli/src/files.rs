@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use anyhow::Context as _;
 use memfit::{Device, Failure, Graph, formats, input};
 
+use crate::args::GraphArgs;
 use crate::error::Error;
 
 /// The most bytes that are read from a file; what they unpack to is capped by the readers.
@@ -117,9 +118,18 @@ pub(crate) fn packed(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
 
 /// The graph in `path`.
 pub(crate) fn graph(path: &Path, dims: &[(String, u64)]) -> Result<Graph, Error> {
-    let options = input::Options { dims: dims.iter().cloned().collect() };
+    reading(path, &input::Options { dims: dims.iter().cloned().collect(), ..input::Options::default() })
+}
+
+/// The graph that `args` name.
+pub(crate) fn graph_of(args: &GraphArgs) -> Result<Graph, Error> {
+    let dims = args.dim.iter().cloned().collect();
+    reading(&args.graph, &input::Options { dims, body: args.body.clone() })
+}
+
+fn reading(path: &Path, options: &input::Options) -> Result<Graph, Error> {
     let bytes = read(path)?;
-    input::graph(&bytes, &options).map_err(|failure| about(path, failure))
+    input::graph(&bytes, options).map_err(|failure| about(path, failure))
 }
 
 /// `failure`, which is about the file at `path`.

@@ -23,6 +23,7 @@ pub mod snapshot;
 pub mod svg;
 pub mod tensors;
 pub mod tflite;
+pub mod xla;
 mod zst;
 
 pub use error::{FormatError, brief, is_obeyed};

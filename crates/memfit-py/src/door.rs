@@ -1,7 +1,7 @@
 //! The front door: files and options in, JSON objects and files out; `memfit._door` makes classes of them.
 
 use memfit::formats::report::{chrome_trace, html, memory_viz, perfetto};
-use memfit::formats::{csv, graph_json, plan_json};
+use memfit::formats::{graph_json, plan_json};
 use memfit::ir::Codec;
 use memfit::report::{Asked, Whose, of_file};
 use memfit::strategies::shard;
@@ -51,7 +51,7 @@ struct Source {
 
 impl Source {
     fn options(&self) -> input::Options {
-        input::Options { dims: self.dims.iter().cloned().collect() }
+        input::Options { dims: self.dims.iter().cloned().collect(), ..input::Options::default() }
     }
 
     fn graph(&self) -> Result<Graph, Failure> {
@@ -208,7 +208,10 @@ fn report(
         let (what_if, front) = extent;
         let asked = Asked {
             file: &source.file,
-            reading: input::Options { dims: source.dims.iter().cloned().collect() },
+            reading: input::Options {
+                dims: source.dims.iter().cloned().collect(),
+                ..input::Options::default()
+            },
             graph: graph.map(|graph| graph.graph()).transpose()?,
             device: (!means.device.is_empty()).then(|| means.device()).transpose()?,
             assumed: input::device(ASSUMED)?,
@@ -331,7 +334,7 @@ fn py_place(
     time_limit: Option<f64>,
 ) -> PyResult<(String, Vec<u64>)> {
     let (object, offsets) = solve(py, time_limit, |tools| {
-        let buffers = csv::read(file)?;
+        let (buffers, _) = input::buffers(file, &input::Options::default(), None)?;
         let goal = PlaceGoal {
             capacity: capacity.map(bytes).transpose()?,
             align: Bytes(align.max(1)),

@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use memfit_formats::csv::{self, CsvBuffer};
+use memfit_formats::csv::CsvBuffer;
 use memfit_formats::onnx::OnnxOptions;
 use memfit_formats::plan_json::PlanFile;
 use memfit_formats::tflite::{self, TfliteOptions};
 use memfit_formats::{
-    FormatError, checkmate_json, device_toml, g10_json, graph_json, is_packed, onnx, snapshot, unpack,
+    FormatError, checkmate_json, csv, device_toml, g10_json, graph_json, is_packed, snapshot, unpack, xla,
 };
 use memfit_ir::text::Document;
-use memfit_ir::{Device, Graph, text};
+use memfit_ir::{Bytes, Device, Graph, text};
 
-use crate::{Failure, replaying};
+use crate::{Failure, bodies, replaying};
 
 /// How to read a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Sizes of open dimensions of ONNX and TensorFlow Lite models: `batch` → 8.
     pub dims: BTreeMap<String, u64>,
+    /// The branch or body of an ONNX model that is read in place of the model: `node/then_branch`, `node/body`.
+    pub body: Option<String>,
 }
 
 /// Reads a graph, plain or compressed with Zstandard: `memfit-graph/1` JSON, JSON as Checkmate and G10 write it, a log of the
@@ -34,6 +36,10 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     let start = bytes.trim_ascii_start();
     let is_json = start.starts_with(b"{");
     let is_text = [&b"graph"[..], b"limits", b";"].iter().any(|word| start.starts_with(word));
+    if let Some(body) = options.body.as_ref().filter(|_| is_json || is_text) {
+        let message = format!("`--body {body}` is for ONNX models");
+        return Err(Failure::usage(message, "this graph has no branches or bodies: leave it out"));
+    }
     if (is_json || is_text) && !options.dims.is_empty() {
         return Err(Failure::usage(
             "`--dim` is for ONNX and TensorFlow Lite models",
@@ -61,26 +67,7 @@ pub fn graph(bytes: &[u8], options: &Options) -> Result<Graph, Failure> {
     if let Some(error) = mistaken(bytes) {
         return Err(error.into());
     }
-    Ok(onnx::read(bytes, &OnnxOptions { dims: options.dims.clone() })?)
-}
-
-/// Reads a list of buffers to place: CSV, or a TensorFlow Lite model, whose tensors are listed as its runtime for microcontrollers
-/// sees them. The format is found from the bytes.
-///
-/// # Errors
-///
-/// [`Failure::Input`] names the place in the file, [`Failure::Usage`] a size of a dimension where there are none.
-pub fn buffers(bytes: &[u8], options: &Options) -> Result<Vec<CsvBuffer>, Failure> {
-    if tflite::is_like(bytes) {
-        return Ok(tflite::buffers(bytes, &TfliteOptions { dims: options.dims.clone() })?);
-    }
-    if !options.dims.is_empty() {
-        return Err(Failure::usage(
-            "`--dim` is for models",
-            "a list of buffers has its sizes already: leave it out",
-        ));
-    }
-    Ok(csv::read(bytes)?)
+    bodies::read(bytes, &OnnxOptions { dims: options.dims.clone() }, options.body.as_deref())
 }
 
 /// The TensorFlow Lite model in `model` with the offsets of `plan` in it, as `OfflineMemoryAllocation`. The plan must be one that
@@ -128,6 +115,38 @@ fn mistaken(bytes: &[u8]) -> Option<FormatError> {
 
 fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// Reads a list of buffers to place, by what is in the file: CSV; XLA's dump of a buffer assignment, with its live ranges in `ranges` or
+/// after it; or a TensorFlow Lite model, whose tensors are listed as its runtime for microcontrollers sees them. Beside the
+/// buffers what XLA assigned to them.
+///
+/// # Errors
+///
+/// [`Failure::Input`] names the place in the file; [`Failure::Usage`] live ranges without a dump of XLA's, and sizes of dimensions
+/// without a model.
+pub fn buffers(
+    bytes: &[u8],
+    options: &Options,
+    ranges: Option<&[u8]>,
+) -> Result<(Vec<CsvBuffer>, Option<Bytes>), Failure> {
+    let is_assignment = xla::is_like(bytes);
+    if ranges.is_some() && !is_assignment {
+        let message = "`--live-ranges` belongs to a buffer assignment of XLA's";
+        return Err(Failure::usage(message, "in CSV, each row says from when to when it is live"));
+    }
+    if tflite::is_like(bytes) {
+        return Ok((tflite::buffers(bytes, &TfliteOptions { dims: options.dims.clone() })?, None));
+    }
+    if !options.dims.is_empty() {
+        let hint = "a list of buffers has its sizes already: leave it out";
+        return Err(Failure::usage("`--dim` is for models", hint));
+    }
+    if is_assignment {
+        let assignment = xla::read(bytes, ranges)?;
+        return Ok((assignment.buffers, Some(assignment.taken)));
+    }
+    Ok((csv::read(bytes)?, None))
 }
 
 /// Whether a file, plain or compressed, is a pickle: a snapshot of PyTorch's CUDA memory and no graph.

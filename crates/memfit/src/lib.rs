@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bodies;
 mod check;
 mod choice;
 pub mod explain;

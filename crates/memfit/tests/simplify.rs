@@ -61,7 +61,7 @@ fn no_graph_of_the_corpus_needs_a_larger_arena() {
     for path in files("graphs").into_iter().chain(files("onnx")) {
         let bytes = std::fs::read(&path).unwrap();
         let dims = [("batch".to_owned(), 2), ("seq".to_owned(), 16)].into();
-        let read = [input::Options { dims }, input::Options::default()];
+        let read = [input::Options { dims, ..input::Options::default() }, input::Options::default()];
         let Some(graph) = read.iter().find_map(|options| input::graph(&bytes, options).ok()) else {
             continue;
         };

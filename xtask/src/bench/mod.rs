@@ -29,6 +29,8 @@ pub(crate) enum Bench {
     Ordering,
     /// Every placer against the lower bound on published and generated instances, and the goals for `best`
     Placement,
+    /// `best` on ten tight problems of 300 to 500 buffers, with the bound as capacity
+    Tight,
     /// What `memfit plan` makes of each corpus graph, and how long it takes
     Plan,
     /// What recomputation costs in time on published graphs and the corpus, against the published figures
@@ -52,6 +54,7 @@ pub(crate) fn measure(bench: Bench, filter: &Filter, keep: bool) -> Result<()> {
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,
+        Bench::Tight => example("memfit-plan", "tight_bench")?,
         Bench::Plan => plan::run()?,
         Bench::Recompute => example("memfit-plan", "recompute_bench")?,
         Bench::BurnGrid => burn::grid()?,

@@ -14,10 +14,14 @@ use crate::output::{Output, grouped, table};
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct PlaceArgs {
-    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper); or a TensorFlow Lite
-    /// model, whose tensors are placed as TensorFlow Lite Micro places them, without sharing in place
+    /// Buffers as CSV with the columns `id,lower,upper,size`, live on the half-open range [lower, upper); a buffer assignment that
+    /// XLA dumped; or a TensorFlow Lite model, whose tensors are placed as TensorFlow Lite Micro places them, without sharing in
+    /// place
     #[arg(value_hint = ValueHint::FilePath)]
     pub(super) file: PathBuf,
+    /// Live ranges that XLA dumped beside the buffer assignment
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) live_ranges: Option<PathBuf>,
     /// Size of an open dimension of a model's inputs, as `x[0]=1`
     #[arg(long, value_name = "NAME=SIZE", value_parser = dim)]
     pub(super) dim: Vec<(String, u64)>,
@@ -37,8 +41,10 @@ pub(super) struct PlaceArgs {
 
 pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;
-    let options = input::Options { dims: args.dim.iter().cloned().collect() };
-    let buffers = input::buffers(&bytes, &options).map_err(|failure| files::about(&args.file, failure))?;
+    let ranges = args.live_ranges.as_deref().map(files::read).transpose()?;
+    let options = input::Options { dims: args.dim.iter().cloned().collect(), ..input::Options::default() };
+    let read = input::buffers(&bytes, &options, ranges.as_deref());
+    let (buffers, assigned) = read.map_err(|failure| files::about(&args.file, failure))?;
     let goal = PlaceGoal {
         capacity: args.capacity,
         align: args.align.max(memfit::Bytes(1)),
@@ -64,12 +70,15 @@ pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Er
     let over = placed.peak.ratio(placed.lower_bound);
     let mut text = String::new();
     if !output.quiet {
-        let rows = vec![
+        let mut rows = vec![
             vec!["buffers".into(), grouped(buffers.len()), String::new()],
             vec!["without sharing".into(), placed.naive.to_string(), format!("{} B", placed.naive.0)],
             vec!["lower bound".into(), placed.lower_bound.to_string(), format!("{} B", placed.lower_bound.0)],
             vec![format!("place:{}", goal.placer), placed.peak.to_string(), format!("{} B", placed.peak.0)],
         ];
+        if let Some(assigned) = assigned {
+            rows.insert(2, vec!["assigned by XLA".into(), assigned.to_string(), format!("{} B", assigned.0)]);
+        }
         text += &table(&[], &[], rows);
     }
     text += &format!("verified: {} B, {over:.4} × the lower bound, {:.3} s\n", placed.peak.0, placed.seconds);

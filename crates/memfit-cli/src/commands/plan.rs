@@ -37,7 +37,7 @@ pub(super) struct PlanArgs {
 }
 
 pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let mut graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let mut graph = files::graph_of(&args.graph)?;
     let goal = goal(&args.means, args.budget.unwrap_or_default(), seed, output)?;
     if args.simplify {
         graph = simplify::graph(&graph, &goal.device, seed, output)?;

@@ -72,7 +72,7 @@ pub(super) fn run(args: &ShardArgs, output: &Output) -> Result<(), Error> {
     };
     let stage = stage(name)
         .ok_or_else(|| Failure::usage(format!("there is no stage `{name}`"), "`memfit shard --help`"))?;
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let graph = files::graph_of(&args.graph)?;
     let device = files::device(args.device.as_deref().unwrap_or(super::DEVICE))?;
     let ring = Ring { bandwidth: args.link, latency: Nanos(u64::from(args.latency) * 1000) };
     let (ranks, buckets, units) = (args.ranks, args.buckets, &args.unit[..]);

@@ -31,7 +31,7 @@ pub(super) struct SimplifyArgs {
 }
 
 pub(super) fn run(args: &SimplifyArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let graph = files::graph_of(&args.graph)?;
     let device = files::device(args.device.as_deref().unwrap_or(super::DEVICE))?;
     let goal = goal(device, seed);
     let made = output.with_tools(|tools| simplify(&graph, &goal, tools))?;

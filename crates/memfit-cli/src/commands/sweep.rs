@@ -45,7 +45,7 @@ pub(super) struct SweepArgs {
 }
 
 pub(super) fn run_compare(args: &CompareArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let graph = files::graph_of(&args.graph)?;
     let goal = goal(&args.means, args.budget.unwrap_or_default(), seed, output)?;
     let outcomes = output.with_tools(|tools| compare(&graph, &goal, tools))?;
     output.passes();
@@ -56,7 +56,7 @@ pub(super) fn run_compare(args: &CompareArgs, seed: u64, output: &Output) -> Res
 }
 
 pub(super) fn run_sweep(args: &SweepArgs, seed: u64, output: &Output) -> Result<(), Error> {
-    let graph = files::graph(&args.graph.graph, &args.graph.dim)?;
+    let graph = files::graph_of(&args.graph)?;
     let goal = goal(&args.means, Budget::OfPeak(1.0), seed, output)?;
     let budgets: Vec<Budget> = if args.budget.is_empty() {
         let above = |step: u32| Budget::AboveFloor(1.0 - f64::from(step) / f64::from(args.points));

@@ -19,12 +19,14 @@ pub(super) fn emit(lowered: Lowered, name: &str) -> Result<Graph, FormatError> {
     for &at in &lowered.outputs {
         (used[at], output[at]) = (true, true);
     }
+    let elsewhere: Vec<bool> = lowered.storages.iter().map(|storage| storage.elsewhere).collect();
     let mut builder = GraphBuilder::new(name);
     let mut values: Vec<Option<ValueId>> = vec![None; lowered.storages.len()];
     for (at, storage) in lowered.storages.into_iter().enumerate().filter(|(at, _)| used[*at]) {
         let role = match (written[at], output[at]) {
             (true, true) => Role::Output,
             (true, false) => Role::Activation,
+            (false, _) if storage.elsewhere => Role::Input,
             (false, _) => storage.role,
         };
         values[at] = Some(builder.value(value(storage, role)?).map_err(refused)?);
@@ -32,6 +34,9 @@ pub(super) fn emit(lowered: Lowered, name: &str) -> Result<Graph, FormatError> {
     let ids = |all: &[usize]| all.iter().filter_map(|&at| values[at]).collect::<Vec<_>>();
     for task in lowered.tasks {
         let pair = |&(from, to): &(usize, usize)| {
+            if elsewhere[from] || elsewhere[to] {
+                return None;
+            }
             Some(Reuse { input: values[from]?, output: values[to]?, must: false })
         };
         let spec = OpSpec {
@@ -44,6 +49,7 @@ pub(super) fn emit(lowered: Lowered, name: &str) -> Result<Graph, FormatError> {
             module: task.module,
             flops: task.flops,
             moved: Bytes(task.moved),
+            workspace: Bytes(task.workspace),
             dtype: task.dtype,
             effect: task.effect,
             ..OpSpec::default()
@@ -63,7 +69,7 @@ fn value(storage: Storage, role: Role) -> Result<ValueSpec, FormatError> {
     }
     let bytes = storage.tensor.bytes().map_err(|trouble| FormatError::new(place(), trouble.message))?;
     Ok(ValueSpec {
-        size: Bytes(bytes),
+        size: if storage.elsewhere { Bytes::ZERO } else { Bytes(bytes) },
         dtype: storage.tensor.elem.dtype(),
         shape: storage.tensor.shape,
         name: storage.name,

@@ -1,14 +1,19 @@
 //! From nodes to tasks over storages: shapes inferred, views resolved, functions inlined, constants folded.
 
 mod attributes;
+mod control;
+mod frame;
 mod naming;
+mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use memfit_ir::{Dtype, Effect, Role};
 
+use frame::Frame;
 use naming::{absent, label, module, place, unknown};
 
+use super::Plan;
 use super::call::Call;
 use super::operators::{Flops, OPERATORS, Operator};
 use super::proto::{
@@ -36,6 +41,8 @@ pub(super) struct Storage {
     pub(super) tensor: Tensor,
     /// Its role if no task writes it.
     pub(super) role: Role,
+    /// Whether its bytes are counted in the graph around this one.
+    pub(super) elsewhere: bool,
 }
 
 /// A node that runs; operands are indices of storages.
@@ -47,6 +54,8 @@ pub(super) struct Task {
     pub(super) module: String,
     pub(super) flops: f64,
     pub(super) moved: u64,
+    /// Bytes that it needs while it runs, beside its operands.
+    pub(super) workspace: u64,
     pub(super) dtype: Dtype,
     pub(super) effect: Effect,
     pub(super) reads: Vec<usize>,
@@ -61,43 +70,46 @@ pub(super) struct Lowered {
     pub(super) storages: Vec<Storage>,
     pub(super) tasks: Vec<Task>,
     pub(super) outputs: Vec<usize>,
-}
-
-/// Names in sight: those of the graph, or of one call of a function.
-struct Frame<'a> {
-    names: BTreeMap<&'a str, Tensor>,
-    attributes: BTreeMap<&'a str, &'a AttributeProto>,
-    /// Version of the default operator set, if it is said.
-    opset: Option<i64>,
-    prefix: String,
-    /// The functions that are being called, outermost first.
-    calls: Vec<&'a FunctionProto>,
+    /// Storages of the graph around this one, and what they are called here.
+    captured: BTreeMap<usize, usize>,
 }
 
 struct Lowering<'a> {
     symbols: Symbols<'a>,
     operators: BTreeMap<&'static str, &'static Operator>,
     functions: BTreeMap<(&'a str, &'a str, &'a str), &'a FunctionProto>,
-    declared: BTreeMap<&'a str, &'a ValueInfoProto>,
+    /// The graph or body at hand.
     lowered: Lowered,
+    /// Those around it, outermost first.
+    around: Vec<Lowered>,
+    /// Bytes that a body takes.
+    plan: Plan<'a>,
+    /// Bodies and branches so far.
+    bodies: usize,
     work: usize,
     text: usize,
     told: usize,
     folded: usize,
 }
 
-/// Lowers `model` with `bounds` for its symbolic dimensions.
-pub(super) fn lower(model: &ModelProto, bounds: &BTreeMap<String, u64>) -> Result<Lowered, FormatError> {
+/// Lowers `model` with `bounds` for its symbolic dimensions; `plan` is asked how many bytes a body takes.
+pub(super) fn lower(
+    model: &ModelProto,
+    bounds: &BTreeMap<String, u64>,
+    plan: Plan<'_>,
+) -> Result<Lowered, FormatError> {
     let Some(graph) = &model.graph else {
         return Err(FormatError::new("", "not an ONNX model: the file holds no graph"));
     };
     let functions = model.functions.iter().map(|f| ((domain(f.domain()), f.name(), f.overload()), f));
     let lowering = Lowering {
-        symbols: Symbols::new(bounds, graph)?,
+        symbols: Symbols::new(bounds, model, graph)?,
         operators: OPERATORS.iter().map(|operator| (operator.name, operator)).collect(),
         functions: functions.collect(),
-        declared: graph.value_info.iter().chain(&graph.output).map(|info| (info.name(), info)).collect(),
         lowered: Lowered::default(),
+        around: Vec::new(),
+        plan,
+        bodies: 0,
         work: 0,
         text: 0,
         told: 0,
@@ -126,36 +138,15 @@ impl<'a> Lowering<'a> {
         graph: &'a GraphProto,
         opsets: &'a [OperatorSetIdProto],
     ) -> Result<Lowered, FormatError> {
-        let mut frame = Frame {
-            names: BTreeMap::new(),
-            attributes: BTreeMap::new(),
-            opset: version(opsets),
-            prefix: String::new(),
-            calls: Vec::new(),
-        };
-        for proto in &graph.initializer {
-            let place = || format!("initializer `{}`", proto.name());
-            let tensor = Tensor::from_proto(proto).map_err(|trouble| at(place(), trouble))?;
-            self.define(&mut frame, proto.name(), tensor, None).map_err(|trouble| at(place(), trouble))?;
-        }
-        for sparse in &graph.sparse_initializer {
-            let name = sparse.values.as_ref().map_or("", |values| values.name());
-            let dense = sparse.values.as_ref().map(Tensor::from_proto).transpose();
-            let dense = dense.and_then(|values| match values {
-                // Runtimes hold it with its zeros.
-                Some(values) => Ok(Tensor::constant(values.elem, dims(&sparse.dims)?, None)),
-                None => refuse!("it has no values"),
-            });
-            let place = || format!("sparse initializer `{name}`");
-            let tensor = dense.map_err(|trouble| at(place(), trouble))?;
-            self.define(&mut frame, name, tensor, None).map_err(|trouble| at(place(), trouble))?;
-        }
+        let mut frame = Frame::of_model(graph, version(opsets));
+        self.initializers(graph, &mut frame)?;
         let given = |info: &&ValueInfoProto| frame.names.contains_key(info.name());
         self.symbols.all_known(graph.input.iter().filter(|info| !given(info)))?;
         for info in &graph.input {
             // An initializer of the same name is this input's default.
             if self.lowered.storages.is_empty() || !frame.names.contains_key(info.name()) {
-                let tensor = self.symbols.tensor(info);
+                let tensor =
+                    self.symbols.tensor(info).map(|tensor| self.symbols.content(info.name(), tensor));
                 tensor
                     .and_then(|tensor| self.define(&mut frame, info.name(), tensor, Some(Role::Input)))
                     .map_err(|trouble| at(format!("input `{}`", info.name()), trouble))?;
@@ -178,10 +169,32 @@ impl<'a> Lowering<'a> {
         Ok(self.lowered)
     }
 
+    /// Weights and tables of `graph`.
+    fn initializers(&mut self, graph: &'a GraphProto, frame: &mut Frame<'_, 'a>) -> Result<(), FormatError> {
+        for proto in &graph.initializer {
+            let place = || format!("initializer `{}`", proto.name());
+            let tensor = Tensor::from_proto(proto).map_err(|trouble| at(place(), trouble))?;
+            self.define(frame, proto.name(), tensor, None).map_err(|trouble| at(place(), trouble))?;
+        }
+        for sparse in &graph.sparse_initializer {
+            let name = sparse.values.as_ref().map_or("", |values| values.name());
+            let dense = sparse.values.as_ref().map(Tensor::from_proto).transpose();
+            let dense = dense.and_then(|values| match values {
+                // Runtimes hold it with its zeros.
+                Some(values) => Ok(Tensor::constant(values.elem, dims(&sparse.dims)?, None)),
+                None => refuse!("it has no values"),
+            });
+            let place = || format!("sparse initializer `{name}`");
+            let tensor = dense.map_err(|trouble| at(place(), trouble))?;
+            self.define(frame, name, tensor, None).map_err(|trouble| at(place(), trouble))?;
+        }
+        Ok(())
+    }
+
     /// Gives `tensor` a name, and a storage if it has none. Without a role it's a weight or table.
     fn define(
         &mut self,
-        frame: &mut Frame<'a>,
+        frame: &mut Frame<'_, 'a>,
         name: &'a str,
         mut tensor: Tensor,
         role: Option<Role>,
@@ -204,8 +217,12 @@ impl<'a> Lowering<'a> {
             let name = format!("{}{name}", frame.prefix);
             self.write(&name, frame)?;
             let stored = Tensor { known: None, ..tensor.clone() };
-            tensor.storage = Some(self.lowered.storages.len());
-            self.lowered.storages.push(Storage { name, tensor: stored, role: role.unwrap_or(fixed) });
+            tensor.storage = Some(self.store(Storage {
+                name,
+                tensor: stored,
+                role: role.unwrap_or(fixed),
+                elsewhere: false,
+            })?);
             self.folded += tensor.known.as_ref().map_or(0, super::tensor::Known::len);
             if self.folded > MAX_FOLDED {
                 refuse!("the model's small constants have more than {MAX_FOLDED} elements");
@@ -217,32 +234,24 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    fn nodes(&mut self, nodes: &'a [NodeProto], frame: &mut Frame<'a>) -> Result<(), FormatError> {
+    fn nodes(&mut self, nodes: &'a [NodeProto], frame: &mut Frame<'_, 'a>) -> Result<(), FormatError> {
         for (index, node) in nodes.iter().enumerate() {
-            let found = match self.inputs(node, frame) {
-                Ok(inputs) => self.node(node, inputs, frame),
-                Err(missing) => Err(at(place(node, frame), absent(missing, &nodes[index..], frame))),
-            };
-            found?;
+            let missing = |name: &str| at(place(node, frame), absent(name, &nodes[index..], frame));
+            let inputs = node.input.iter().map(|name| match self.find(name, frame) {
+                Ok(None) if !name.is_empty() => Err(missing(name)),
+                found => found.map_err(|trouble| at(place(node, frame), trouble)),
+            });
+            let inputs = inputs.collect::<Result<_, _>>()?;
+            self.node(node, inputs, frame)?;
         }
         Ok(())
-    }
-
-    /// The operands of `node`, or the name of the one that isn't there.
-    fn inputs(&self, node: &'a NodeProto, frame: &Frame<'a>) -> Result<Vec<Option<Tensor>>, &'a str> {
-        let operand = |name: &'a String| match frame.names.get(name.as_str()) {
-            Some(tensor) => Ok(Some(tensor.clone())),
-            None if name.is_empty() => Ok(None),
-            None => Err(name.as_str()),
-        };
-        node.input.iter().map(operand).collect()
     }
 
     fn node(
         &mut self,
         node: &'a NodeProto,
         inputs: Vec<Option<Tensor>>,
-        frame: &mut Frame<'a>,
+        frame: &mut Frame<'_, 'a>,
     ) -> Result<(), FormatError> {
         self.work(node, frame).map_err(|trouble| at(place(node, frame), trouble))?;
         let actual = |attribute: &'a AttributeProto| match attribute.ref_attr_name() {
@@ -254,6 +263,9 @@ impl<'a> Lowering<'a> {
         if let Some(&function) = self.functions.get(&(domain, node.op_type(), node.overload())) {
             return self.inline(function, node, inputs, attributes, frame);
         }
+        if domain.is_empty() && matches!(node.op_type(), "If" | "Loop" | "Scan") {
+            return self.control(node, inputs, attributes, frame);
+        }
         let kind = if domain.is_empty() {
             node.op_type().to_owned()
         } else {
@@ -263,7 +275,7 @@ impl<'a> Lowering<'a> {
             let Some(&operator) = self.operators.get(kind.as_str()) else { return Err(unknown(node)) };
             let call = Call { node, inputs, attributes, opset: opset(domain, frame)? };
             let mut outputs = match (operator.infer)(&call) {
-                Err(trouble) if trouble.run_time => self.declared(node, frame).ok_or(trouble)?,
+                Err(trouble) if trouble.run_time => self.bounded(&call, frame, trouble)?,
                 answer => answer?,
             };
             outputs.truncate(node.output.len());
@@ -276,12 +288,6 @@ impl<'a> Lowering<'a> {
         self.task(operator, &call, outputs, kind, frame).map_err(|trouble| at(place(node, frame), trouble))
     }
 
-    /// Types that the file declares for the outputs of `node`.
-    fn declared(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<Vec<Tensor>> {
-        let declared = |name: &String| self.symbols.tensor(self.declared.get(name.as_str())?).ok();
-        if !frame.calls.is_empty() { None } else { node.output.iter().map(declared).collect() }
-    }
-
     /// Names the outputs of a node, and adds it to the tasks if one of them must be computed.
     fn task(
         &mut self,
@@ -289,7 +295,7 @@ impl<'a> Lowering<'a> {
         call: &Call<'a>,
         outputs: Vec<Tensor>,
         kind: String,
-        frame: &mut Frame<'a>,
+        frame: &mut Frame<'_, 'a>,
     ) -> Result<(), Trouble> {
         let flops = match operator.flops {
             Flops::Zero => 0.0,
@@ -358,6 +364,7 @@ impl<'a> Lowering<'a> {
             module: module(call.node),
             flops: if flops.is_finite() { flops } else { 0.0 },
             moved: moved.saturating_add(written),
+            workspace: 0,
             dtype: arithmetic(call, &self.lowered.storages[writes[0]].tensor),
             effect: if operator.seeded { Effect::Seeded } else { Effect::Pure },
             reads,
@@ -368,30 +375,34 @@ impl<'a> Lowering<'a> {
     }
 
     /// Counts the visit of `node`, so that functions that call functions can't grow without bound.
-    fn work(&mut self, node: &NodeProto, frame: &Frame<'_>) -> Result<(), Trouble> {
-        if frame.calls.is_empty() {
+    fn work(&mut self, node: &NodeProto, frame: &Frame<'_, '_>) -> Result<(), Trouble> {
+        if frame.is_read_once() {
             return Ok(());
         }
         self.work +=
             1 + node.input.len() + node.output.len() + node.attribute.len() + node.metadata_props.len();
         if self.work > MAX_WORK {
-            refuse!("its functions, inlined, have more than {MAX_WORK} nodes, operands and attributes");
+            refuse!(
+                "its functions, branches and bodies have more than {MAX_WORK} nodes, operands and attributes"
+            );
         }
         Ok(())
     }
 
     /// Counts a name that inlining may have made longer.
-    fn write(&mut self, name: &str, frame: &Frame<'_>) -> Result<(), Trouble> {
-        self.text += if frame.calls.is_empty() { 0 } else { name.len() };
+    fn write(&mut self, name: &str, frame: &Frame<'_, '_>) -> Result<(), Trouble> {
+        self.text += if frame.is_read_once() { 0 } else { name.len() };
         if self.text > MAX_TEXT {
-            refuse!("the names in its inlined functions are longer than {MAX_TEXT} bytes together");
+            refuse!(
+                "the names in its functions, branches and bodies are longer than {MAX_TEXT} bytes together"
+            );
         }
         Ok(())
     }
 
     /// Counts what a task is told: once inlining has made too much of it, tasks are told nothing.
-    fn tells(&mut self, attributes: &str, frame: &Frame<'_>) -> bool {
-        self.told += if frame.calls.is_empty() { 0 } else { attributes.len() };
+    fn tells(&mut self, attributes: &str, frame: &Frame<'_, '_>) -> bool {
+        self.told += if frame.is_read_once() { 0 } else { attributes.len() };
         self.told <= MAX_TEXT
     }
 
@@ -402,13 +413,13 @@ impl<'a> Lowering<'a> {
         node: &'a NodeProto,
         inputs: Vec<Option<Tensor>>,
         attributes: Vec<(&'a str, &'a AttributeProto)>,
-        frame: &mut Frame<'a>,
+        frame: &mut Frame<'_, 'a>,
     ) -> Result<(), FormatError> {
         let fail = |message: String| Err(FormatError::new(place(node, frame), message));
         if frame.calls.iter().any(|&caller| std::ptr::eq(caller, function)) {
             return fail(format!("function `{}` calls itself", function.name()));
         }
-        if frame.calls.len() >= MAX_DEPTH {
+        if frame.depth >= MAX_DEPTH {
             return fail(format!("functions call each other more than {MAX_DEPTH} deep"));
         }
         // What the call itself costs; the next node is refused if it is too much.
@@ -427,9 +438,13 @@ impl<'a> Lowering<'a> {
         let mut inner = Frame {
             names: formal.filter_map(|(name, tensor)| Some((name, tensor?))).collect(),
             attributes: defaults.chain(attributes).collect(),
+            declared: BTreeMap::new(),
             opset: version(&function.opset_import),
             prefix: format!("{}{}/", frame.prefix, label(node)),
             calls: [frame.calls.as_slice(), &[function]].concat(),
+            outer: None,
+            level: frame.level,
+            depth: frame.depth + 1,
         };
         self.nodes(&function.node, &mut inner)?;
         for (name, formal) in node.output.iter().zip(&function.output) {
@@ -464,7 +479,7 @@ fn version(opsets: &[OperatorSetIdProto]) -> Option<i64> {
 }
 
 /// The version of the operators of `domain` that the nodes of `frame` are written for.
-fn opset(domain: &str, frame: &Frame<'_>) -> Result<i64, Trouble> {
+fn opset(domain: &str, frame: &Frame<'_, '_>) -> Result<i64, Trouble> {
     // The versions of the other domains don't change what is asked of them here.
     let version = if domain.is_empty() { frame.opset } else { Some(i64::MAX) };
     version.ok_or_else(|| {

@@ -11,7 +11,7 @@
 //! | `strip.rs` | drops weights before they are decoded |
 //! | `elem.rs`, `tensor.rs`, `symbols.rs` | element types, tensors, symbolic dimensions |
 //! | `operators.rs`, `infer/`, `call.rs`, `fold.rs` | the table of operators and what they do to shapes |
-//! | `lower.rs`, `emit.rs` | nodes to tasks, tasks to the graph |
+//! | `lower.rs`, `lower/control.rs`, `emit.rs` | nodes to tasks, branches and bodies to one task each, tasks to the graph |
 //!
 //! **Architecture Invariant:** no file but the given bytes is read. Weights may lie in files that a model names;
 //! their shape stands in the model, and nothing else of them is needed.
@@ -33,20 +33,25 @@ mod tensor;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use memfit_ir::Graph;
+use memfit_ir::{Bytes, Graph};
 use prost::Message;
 
 use crate::{FormatError, is_obeyed, unpack};
+
+/// Bytes of the arena in which a branch or body is placed. Values of no bytes in it lie around it.
+pub type Plan<'a> = &'a dyn Fn(&Graph) -> Result<Bytes, String>;
 
 /// What a model leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnnxOptions {
     /// Numbers for symbolic dimensions, as `--dim batch=8` gives them. A dimension that has no name is called
-    /// `input[axis]`.
+    /// `input[axis]`; one that only a run can tell, of whatever a node makes, `value[axis]`: its number is the most that it may be. An
+    /// input that is one integer takes its content by its name.
     pub dims: BTreeMap<String, u64>,
 }
 
-/// Reads an ONNX model as an inference graph. Zstandard around the file is undone.
+/// Reads an ONNX model as an inference graph. Zstandard around the file is undone. Values of branches and bodies (`If`, `Loop`,
+/// `Scan`) share no bytes: see [`read_planned`].
 ///
 /// ```
 /// use memfit_formats::onnx::{OnnxOptions, read};
@@ -56,18 +61,30 @@ pub struct OnnxOptions {
 ///
 /// # Errors
 ///
-/// If the bytes are not an ONNX model; if a node has an unknown operator, control flow, a missing operand, or
+/// If the bytes are not an ONNX model; if a node has an unknown operator, a missing operand, or
 /// shapes that don't fit; if a dimension is symbolic without a bound, negative, or overflows; if a shape depends
-/// on data and none is declared. The place is the node, input or initializer.
+/// on data and no bound is given or declared. The place is the node, input or initializer.
 pub fn read(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
-    graph(bytes, options).map_err(|error| FormatError {
+    read_planned(bytes, options, &|body| {
+        let own = body.value_ids().map(|id| body.value(id).size);
+        Ok(own.chain(body.op_ids().map(|id| body.op(id).workspace)).sum())
+    })
+}
+
+/// As [`read`], but `plan` says how many bytes a branch or body takes: the workspace of its op is what the worst one needs.
+///
+/// # Errors
+///
+/// As [`read`]; and what `plan` says, with the node in front.
+pub fn read_planned(bytes: &[u8], options: &OnnxOptions, plan: Plan<'_>) -> Result<Graph, FormatError> {
+    graph(bytes, options, plan).map_err(|error| FormatError {
         place: shown(&error.place),
         message: shown(&error.message),
         hint: error.hint.as_deref().map(shown),
     })
 }
 
-fn graph(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
+fn graph(bytes: &[u8], options: &OnnxOptions, plan: Plan<'_>) -> Result<Graph, FormatError> {
     // Uncompressed, a model may be as long as it likes: its weights are not copied.
     let is_packed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
     let bytes = if is_packed { unpack(bytes)? } else { Cow::Borrowed(bytes) };
@@ -77,7 +94,7 @@ fn graph(bytes: &[u8], options: &OnnxOptions) -> Result<Graph, FormatError> {
             .hint("export the model again, or fetch it again")
     })?;
     let name = model.graph.as_ref().map_or("", |graph| graph.name()).to_owned();
-    emit::emit(lower::lower(&model, &options.dims)?, &name)
+    emit::emit(lower::lower(&model, &options.dims, plan)?, &name)
 }
 
 /// `text` for a terminal: names in files may be megabytes long and hold control characters.

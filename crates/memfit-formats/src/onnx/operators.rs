@@ -186,6 +186,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     op("RNN", recurrent::recurrent, Of(|call, _| recurrent::flops(call))),
     op("GRU", recurrent::recurrent, Of(|call, _| recurrent::flops(call))),
     op("LSTM", recurrent::recurrent, Of(|call, _| recurrent::flops(call))),
+    op("com.microsoft.DynamicQuantizeLSTM", recurrent::quantised, Of(|call, _| recurrent::flops(call))),
     op("Attention", attention::attention, Of(|call, _| attention::flops(call))),
     op("RotaryEmbedding", layout::same, Output(3.0)), op("com.microsoft.RotaryEmbedding", layout::same, Output(3.0)),
 

@@ -16,6 +16,8 @@ pub struct AttributeProto {
     pub s: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
     #[prost(message, optional, boxed, tag = "5")]
     pub t: ::core::option::Option<::prost::alloc::boxed::Box<TensorProto>>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: ::core::option::Option<::prost::alloc::boxed::Box<GraphProto>>,
     #[prost(float, repeated, packed = "false", tag = "7")]
     pub floats: ::prost::alloc::vec::Vec<f32>,
     #[prost(int64, repeated, packed = "false", tag = "8")]

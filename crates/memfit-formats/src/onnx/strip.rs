@@ -13,6 +13,9 @@ const LONGEST_PAYLOAD: usize = 64 << 10;
 /// The most nodes, attributes, tensors and declared values in one file.
 const MAX_RECORDS: u64 = 4_000_000;
 
+/// How deep branches and bodies may stand in each other. The decoder itself would refuse 33.
+const MAX_NESTED: usize = 16;
+
 /// The most operands of a node.
 const MAX_OPERANDS: usize = 65_536;
 
@@ -33,7 +36,7 @@ impl Message {
     /// The message in field `tag` of this message, if we care what's in it.
     fn child(self, tag: u64) -> Option<Message> {
         match (self, tag) {
-            (Message::Model, 7) => Some(Message::Graph),
+            (Message::Model, 7) | (Message::Attribute, 6) => Some(Message::Graph),
             (Message::Model, 25) => Some(Message::Function),
             (Message::Graph, 1) | (Message::Function, 7) => Some(Message::Node),
             (Message::Graph, 5) | (Message::Attribute, 5) | (Message::Sparse, 1) => Some(Message::Tensor),
@@ -54,7 +57,7 @@ impl Message {
                 _ => true,
             },
             Message::Model => !matches!(tag, 7 | 8 | 25),
-            Message::Attribute => matches!(tag, 6 | 10 | 11 | 13..=15 | 22 | 23),
+            Message::Attribute => matches!(tag, 10 | 11 | 13..=15 | 22 | 23),
             _ => false,
         }
     }
@@ -66,7 +69,7 @@ impl Message {
 ///
 /// If the bytes are not in protobuf's wire format as far as they were walked, or there are too many records.
 pub(super) fn strip(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
-    let mut walker = Walker { bytes, records: 0 };
+    let mut walker = Walker { bytes, records: 0, nested: 0 };
     let mut out = Vec::new();
     walker.copy(0, bytes.len(), Message::Model, &mut out)?;
     Ok(out)
@@ -75,11 +78,13 @@ pub(super) fn strip(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
 struct Walker<'a> {
     bytes: &'a [u8],
     records: u64,
+    /// Graphs around the field at hand.
+    nested: usize,
 }
 
 impl Walker<'_> {
     /// Copies the fields in `[at, end)`, one message of kind `message`, to `out`. Depth is that of
-    /// [`Message::child`]: five.
+    /// [`Message::child`]: five, and three for each graph within a graph.
     fn copy(
         &mut self,
         mut at: usize,
@@ -157,8 +162,14 @@ impl Walker<'_> {
         if self.records > MAX_RECORDS {
             return Err(self.broken(at, format!("more than {MAX_RECORDS} nodes, attributes and tensors")));
         }
+        let graphs = usize::from(child == Message::Graph);
+        self.nested += graphs;
+        if self.nested > MAX_NESTED + 1 {
+            return Err(self.broken(at, format!("branches and bodies more than {MAX_NESTED} deep")));
+        }
         let mut inner = Vec::new();
         self.copy(at, at + length, child, &mut inner)?;
+        self.nested -= graphs;
         write_varint(inner.len() as u64, out);
         out.extend_from_slice(&inner);
         Ok(())

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::elem::Elem;
 use super::proto::tensor_shape_proto::{Dimension, dimension::Value};
-use super::proto::{GraphProto, ValueInfoProto};
-use super::tensor::{MAX_RANK, Tensor, Trouble, refuse};
+use super::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use super::tensor::{Known, MAX_RANK, Tensor, Trouble, is_int, refuse};
 use crate::FormatError;
 
 /// The most open dimensions that an error names.
@@ -22,16 +22,20 @@ impl<'a> Symbols<'a> {
     /// If one is given for a dimension that the graph doesn't have.
     pub(super) fn new(
         bounds: &'a BTreeMap<String, u64>,
+        model: &ModelProto,
         graph: &GraphProto,
     ) -> Result<Symbols<'a>, FormatError> {
         if bounds.is_empty() {
             return Ok(Symbols(bounds));
         }
         let of_inputs: BTreeSet<String> = graph.input.iter().flat_map(symbols).collect();
-        let others: BTreeSet<String> =
-            graph.output.iter().chain(&graph.value_info).flat_map(symbols).collect();
-        if let Some(wrong) = bounds.keys().find(|name| !of_inputs.contains(*name) && !others.contains(*name))
-        {
+        let mut others = Others::default();
+        others.graph(graph);
+        // Integers that a run is given: `--dim n=10` says what is in them.
+        let given = graph.input.iter().filter(|info| is_one_integer(info));
+        others.dims.extend(given.map(|info| info.name().to_owned()));
+        model.functions.iter().for_each(|function| others.nodes(&function.node));
+        if let Some(wrong) = bounds.keys().find(|name| !of_inputs.contains(*name) && !others.have(name)) {
             let known: Vec<String> = of_inputs.iter().take(8).map(|name| format!("`{name}`")).collect();
             let error = FormatError::new("", format!("no dimension of this model is called `{wrong}`"));
             return Err(if known.is_empty() {
@@ -63,11 +67,7 @@ impl<'a> Symbols<'a> {
         }
         let (dimensions, have) = if open.len() == 1 { ("dimension", "has") } else { ("dimensions", "have") };
         let quoted: Vec<String> = open.iter().map(|name| format!("`{name}`")).collect();
-        let plain = |name: &String| name.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c));
-        let option = |name: &String| {
-            if plain(name) { format!("--dim {name}=8") } else { format!("--dim '{name}=8'") }
-        };
-        let options: Vec<String> = open.iter().map(option).collect();
+        let options: Vec<String> = open.iter().map(|name| option(name)).collect();
         let message = format!("the {dimensions} {} of the inputs {have} no number", quoted.join(", "));
         Err(FormatError::new("", message).hint(format!("choose them: `{}`", options.join(" "))))
     }
@@ -96,12 +96,81 @@ impl<'a> Symbols<'a> {
         Ok(Tensor::new(elem, dims.iter().enumerate().map(dim).collect::<Result<_, _>>()?))
     }
 
+    /// The user's number for `name`.
+    pub(super) fn given(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// `tensor`, the input called `name`, with the content that the user gives it, if it is one integer.
+    pub(super) fn content(&self, name: &str, tensor: Tensor) -> Tensor {
+        match self.given(name).and_then(|number| i64::try_from(number).ok()) {
+            Some(number) if is_int(tensor.elem) && tensor.count().is_ok_and(|count| count == 1) => {
+                Tensor::constant(tensor.elem, tensor.shape, Some(Known::Ints([number].into())))
+            }
+            _ => tensor,
+        }
+    }
+
+    /// Names of the dimensions of `info` that have no number.
+    pub(super) fn open(&self, info: &ValueInfoProto) -> impl Iterator<Item = String> {
+        symbols(info).filter(|name| !self.0.contains_key(name))
+    }
+
     fn bound(&self, name: &str) -> Result<u64, Trouble> {
         self.0.get(name).copied().ok_or_else(|| {
             Trouble::new(format!("symbolic dimension `{name}` has no bound"))
                 .hint(format!("give it a number: `--dim {name}=8`"))
         })
     }
+}
+
+/// How a number is given for `dim`.
+pub(super) fn option(dim: &str) -> String {
+    let plain = dim.chars().all(|c| c.is_alphanumeric() || "._-/".contains(c));
+    if plain { format!("--dim {dim}=8") } else { format!("--dim '{dim}=8'") }
+}
+
+/// What can have a number besides inputs: declared dimensions, and those of whatever a node makes.
+#[derive(Default)]
+struct Others<'a> {
+    dims: BTreeSet<String>,
+    made: BTreeSet<&'a str>,
+}
+
+impl<'a> Others<'a> {
+    fn graph(&mut self, graph: &'a GraphProto) {
+        self.dims.extend(graph.output.iter().chain(&graph.value_info).flat_map(symbols));
+        self.nodes(&graph.node);
+    }
+
+    fn nodes(&mut self, nodes: &'a [NodeProto]) {
+        for node in nodes {
+            self.made.extend(node.output.iter().map(String::as_str));
+            // As deep as the file was allowed to nest.
+            node.attribute.iter().filter_map(|attribute| attribute.g.as_deref()).for_each(|g| self.graph(g));
+        }
+    }
+
+    /// Whether `name` is a declared dimension or `value[axis]`; within functions and bodies names have a prefix.
+    fn have(&self, name: &str) -> bool {
+        let axis = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+        let value = axis.filter(|(_, axis)| axis.parse::<u8>().is_ok()).map(|(value, _)| value);
+        let made = |value: &str| {
+            let ends = value.match_indices('/').map(|(at, _)| &value[at + 1..]);
+            std::iter::once(value).chain(ends).any(|end| self.made.contains(end))
+        };
+        self.dims.contains(name) || value.is_some_and(made)
+    }
+}
+
+/// Whether the input that `info` declares is one integer or truth value.
+fn is_one_integer(info: &ValueInfoProto) -> bool {
+    let tensor = info.r#type.as_ref().and_then(|kind| kind.tensor_type.as_ref());
+    let one = |dim: &Dimension| matches!(dim.value, Some(Value::DimValue(1)));
+    tensor.is_some_and(|tensor| {
+        Elem::by_code(tensor.elem_type()).is_some_and(is_int)
+            && tensor.shape.as_ref().is_some_and(|shape| shape.dim.iter().all(one))
+    })
 }
 
 /// Names of the dimensions of `info` that are not numbers.

@@ -25,6 +25,20 @@ pub(crate) fn recurrent(call: &Call<'_>) -> Answer {
     Ok(vec![x.like(all), x.like(last.clone()), x.like(last)])
 }
 
+/// `LSTM` with weights of eight bits, which stand the other way round.
+pub(crate) fn quantised(call: &Call<'_>) -> Answer {
+    let (x, w, r) = (call.ranked(0, 3..=3)?, call.ranked(1, 3..=3)?, call.ranked(2, 3..=3)?);
+    let directions = if call.string("direction", "forward")? == "bidirectional" { 2 } else { 1 };
+    let hidden = call.count("hidden_size", r.shape[1])?;
+    let rows = hidden.checked_mul(4);
+    if w.shape[..2] != [directions, x.shape[2]] || Some(w.shape[2]) != rows || r.shape[1] != hidden {
+        refuse!("weights `{}` and `{}` do not fit `{hidden}` hidden units", show(&w.shape), show(&r.shape));
+    }
+    let (seq, batch) = (x.shape[0], x.shape[1]);
+    let last = vec![directions, batch, hidden];
+    Ok(vec![x.like(vec![seq, directions, batch, hidden]), x.like(last.clone()), x.like(last)])
+}
+
 fn gates(call: &Call<'_>) -> u64 {
     match call.node.op_type() {
         "LSTM" => 4,

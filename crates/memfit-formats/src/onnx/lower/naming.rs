@@ -2,7 +2,8 @@
 
 use super::super::proto::NodeProto;
 use super::super::tensor::Trouble;
-use super::{Frame, domain};
+use super::domain;
+use super::frame::Frame;
 
 /// Name of a node, or of what it makes.
 pub(super) fn label(node: &NodeProto) -> &str {
@@ -10,7 +11,7 @@ pub(super) fn label(node: &NodeProto) -> &str {
     std::iter::once(node.name()).chain(outputs).find(|name| !name.is_empty()).unwrap_or_default()
 }
 
-pub(super) fn place(node: &NodeProto, frame: &Frame<'_>) -> String {
+pub(super) fn place(node: &NodeProto, frame: &Frame<'_, '_>) -> String {
     format!("node `{}{}` ({})", frame.prefix, label(node), node.op_type())
 }
 
@@ -29,7 +30,7 @@ pub(super) fn module(node: &NodeProto) -> String {
 }
 
 /// Why `name`, read by the first of `nodes`, is not there.
-pub(super) fn absent(name: &str, nodes: &[NodeProto], frame: &Frame<'_>) -> Trouble {
+pub(super) fn absent(name: &str, nodes: &[NodeProto], frame: &Frame<'_, '_>) -> Trouble {
     match nodes.iter().find(|node| node.output.iter().any(|output| output == name)) {
         Some(later) if std::ptr::eq(later, &raw const nodes[0]) => {
             Trouble::new(format!("it reads its own output `{name}`"))
@@ -47,10 +48,6 @@ pub(super) fn absent(name: &str, nodes: &[NodeProto], frame: &Frame<'_>) -> Trou
 pub(super) fn unknown(node: &NodeProto) -> Trouble {
     let name = node.op_type();
     match (domain(node.domain()), name) {
-        ("", "If" | "Loop" | "Scan") => {
-            Trouble::new(format!("control flow is not supported: `{name}` decides in a run what is computed"))
-                .hint("export the model without it, for instance with fixed lengths")
-        }
         ("", _) => Trouble::new(format!("operator `{name}` is not known"))
             .hint("export it as a function of known operators, or for another opset"),
         (domain, _) => Trouble::new(format!("operator `{name}` of domain `{domain}` is not known"))

@@ -8,6 +8,9 @@
 //! - a piece that is passed over where it rests will rest on a piece yet to come, so its proved offset rises
 //!   at once to the lowest such end, and with it the floors of its sections;
 //! - bookkeeping is incremental, nothing is sorted or scanned but the candidates of a node;
+//! - where a section has little to spare, the search branches on what can lie on its floor, or that nothing does;
+//! - half of the searches jump: from where a section failed they go back to the last piece that lies in it. They
+//!   find, and prove nothing;
 //! - orders are not run to the end but restarted with growing limits and noise, since how long an order
 //!   takes is a matter of luck with a heavy tail; one order learns which sections failed before;
 //! - what is live throughout lies beneath everything else, and is left out of the search;
@@ -201,6 +204,9 @@ const LEAST: u64 = 20_000_000;
 /// Nodes between two looks at what a search has taken.
 const NODES: u64 = 256;
 
+/// Slack of a section, in 1024ths of the capacity, up to which it is branched on.
+const SPARE: u64 = 32;
+
 /// Noise of the rounds in percent; the first round has none.
 const NOISE: [u32; 4] = [10, 30, 5, 50];
 
@@ -218,8 +224,15 @@ pub(crate) fn solve(inst: &Instance, goal: Goal, stop: &(dyn Fn() -> bool + Sync
         }
         let trial = high - ((high - target) >> halvings).max(1);
         let noise = if round == 0 { 0 } else { NOISE[(round % 4) as usize] };
-        let habits =
-            |at: usize| Habits { stairs: round % 2 == 1, pivots: (at as u64 + round).is_multiple_of(2) };
+        let habits = |at: usize| {
+            let at = at as u64;
+            Habits {
+                stairs: round % 2 == 1,
+                pivots: (at + round).is_multiple_of(2),
+                jumps: (at / 2 + round).is_multiple_of(2),
+                spare: if (at + round / 2).is_multiple_of(2) { SPARE } else { 0 },
+            }
+        };
         let mut tasks: Vec<Task> = ORDERS
             .iter()
             .enumerate()
@@ -284,7 +297,7 @@ pub(crate) fn attempt(
     seed: u64,
     cut: &dyn Fn() -> bool,
 ) -> (Option<Vec<u64>>, u64) {
-    let habits = Habits { stairs: seed & 4 == 0, pivots: seed & 8 == 0 };
+    let habits = Habits { stairs: seed & 4 == 0, pivots: seed & 8 == 0, jumps: false, spare: 0 };
     let task = Task { order, capacity, noise: NOISE[(seed % 4) as usize], habits };
     let most = Most { nodes: limit, work: u64::MAX };
     let run = task.run(inst, most, &vec![0; inst.sections()], seed, cut);

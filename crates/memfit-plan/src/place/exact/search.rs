@@ -6,6 +6,7 @@
 //! placement changes is written to a trail and taken back from there.
 
 mod board;
+mod jump;
 
 use super::instance::Instance;
 use crate::place::arena::ids;
@@ -18,6 +19,10 @@ pub(crate) struct Habits {
     pub(crate) stairs: bool,
     /// Branch where a section has not a byte to spare.
     pub(crate) pivots: bool,
+    /// Go back to what lies where it failed, past what does not.
+    pub(crate) jumps: bool,
+    /// Branch also where a section has this many 1024ths of the capacity to spare.
+    pub(crate) spare: u64,
 }
 
 /// How a run of a search ended.
@@ -29,6 +34,8 @@ pub(crate) enum Outcome {
     Infeasible,
     /// The allowance is used up.
     Open,
+    /// Given up without having tried everything.
+    GivenUp,
 }
 
 /// What a trail entry takes back.
@@ -62,9 +69,13 @@ struct Frame {
     root: bool,
     /// If the candidates are all that can be lowest in some section: what its placements go on from.
     pivot: Option<(u64, u32)>,
+    /// The sections at which its candidates have failed.
+    failed: Vec<u64>,
 }
 
 const NONE: usize = usize::MAX;
+/// Among candidates: that none of them is lowest.
+const NOBODY: u32 = u32::MAX;
 
 /// A depth-first search that can be continued.
 #[derive(Clone, Debug)]
@@ -101,6 +112,10 @@ pub(crate) struct Search<'a> {
     habits: Habits,
     stack: Vec<(u64, u64)>,
     state: State,
+    /// Sections of the latest failure, a bit each.
+    why: Vec<u64>,
+    /// Whether something was left out that might have been of use.
+    jumped: bool,
     /// Failures of each section.
     pub(crate) blame: Vec<u64>,
     /// Nodes so far.
@@ -186,6 +201,8 @@ impl<'a> Search<'a> {
             } else {
                 State::Enter { part: all, last: (0, 0), split: NONE, root: true }
             },
+            why: vec![0; sections.div_ceil(64)],
+            jumped: false,
             blame,
             nodes: 0,
             work: 0,
@@ -198,6 +215,7 @@ impl<'a> Search<'a> {
         loop {
             match self.state {
                 State::Done(true) => return Outcome::Found(self.rest.clone()),
+                State::Done(false) if self.jumped => return Outcome::GivenUp,
                 State::Done(false) => return Outcome::Infeasible,
                 _ if self.nodes >= until => return Outcome::Open,
                 State::Enter { part, last, split, root } => self.enter(part, last, split, root),
@@ -237,7 +255,8 @@ impl<'a> Search<'a> {
             }
             _ => {
                 let (end, trail) = (self.pool.len(), self.trail.len());
-                self.frames.push(Frame { part, next: start, end, trail, split, root, pivot: None });
+                let failed = Vec::new();
+                self.frames.push(Frame { part, next: start, end, trail, split, root, pivot: None, failed });
                 self.solved(self.frames.len() - 1);
             }
         }
@@ -296,15 +315,20 @@ impl<'a> Search<'a> {
             let (rest, rank) = (self.rest[piece], self.rank[piece]);
             ceiling = ceiling.min(rest.saturating_add(inst.size[piece]));
             if (rest, rank) >= last {
-                if rest < ceiling {
+                // One that was passed over here will not lie here.
+                if rest < ceiling && self.low[piece] <= rest {
                     self.scratch.push((rest, rank, index));
                 }
             } else if fits && self.low[piece] <= last.0 {
                 fits = self.defer(index, last.0);
+                if !fits {
+                    self.because_of(index);
+                }
             }
         }
         fits = self.settle(fits);
         if !fits {
+            self.note();
             self.state = State::Next;
             return;
         }
@@ -318,9 +342,14 @@ impl<'a> Search<'a> {
         });
         self.scratch.sort_unstable();
         let next = self.pool.len();
+        let from_pool = u32::try_from(next).unwrap_or(u32::MAX);
         self.pool.extend(self.scratch.iter().map(|&(.., piece)| (piece, 0)));
+        if section.is_some_and(|section| self.floor[section] + self.total[section] < self.capacity) {
+            self.pool.push((NOBODY, from_pool));
+        }
         let (end, trail) = (self.pool.len(), self.trail.len());
-        self.frames.push(Frame { part, next, end, trail, split, root, pivot });
+        let failed = if self.habits.jumps { vec![0; self.why.len()] } else { Vec::new() };
+        self.frames.push(Frame { part, next, end, trail, split, root, pivot, failed });
         self.state = State::Next;
     }
 
@@ -342,9 +371,18 @@ impl<'a> Search<'a> {
         self.take_back(mark);
         self.nodes += 1;
         self.work += 100 + u64::from(part.1 - part.0) / 2;
+        if piece == NOBODY {
+            let from = self.pool[end - 1].1 as usize;
+            let last = pivot.unwrap_or_default();
+            if self.nobody(from..end - 1, last.0) {
+                self.state = State::Enter { part, last, split, root: false };
+            }
+            return;
+        }
         let offset = self.rest[piece as usize];
         let last = pivot.unwrap_or((offset, self.rank[piece as usize]));
         if !self.place(piece, offset, last.0, part) {
+            self.note();
             return;
         }
         if self.inst.conflicts.row(piece as usize).iter().all(|&other| self.placed[other as usize]) {
@@ -361,6 +399,7 @@ impl<'a> Search<'a> {
         while self.frames[top].root && self.frames[top].split != NONE {
             top = self.frames[top].split;
         }
+        top = self.jump(top);
         self.take_back(self.frames[top].trail);
         self.frames.truncate(top);
         self.pool.truncate(self.frames.last().map_or(0, |frame| frame.end));
@@ -370,19 +409,28 @@ impl<'a> Search<'a> {
     /// there one of them must lie on the floor. Only sections with a floor below `ceiling`, where nothing
     /// can go beneath.
     fn pivot(&mut self, part: (u32, u32), ceiling: u64) -> Option<usize> {
+        let spare = self.capacity / 1024 * self.habits.spare;
         let (mut best, mut fewest) = (None, usize::MAX);
         for section in part.0 as usize..part.1 as usize {
             let active = self.active[section] as usize;
             let floor = self.floor[section];
-            if active == 0 || floor >= ceiling || floor + self.total[section] != self.capacity {
+            let end = floor + self.total[section];
+            if active == 0 || floor >= ceiling || end > self.capacity || self.capacity - end > spare {
                 continue;
             }
             self.work += active as u64;
             let members = self.members[section][..active].iter();
-            let count = members.filter(|&&piece| self.low[piece as usize] == floor).count();
+            let count = members.clone().filter(|&&piece| self.low[piece as usize] == floor).count();
+            if end < self.capacity
+                && members.filter(|&&piece| self.rest[piece as usize] == floor).count() < count
+            {
+                continue; // One of them will rest on a piece yet to come.
+            }
+            // That none of them is lowest is a branch, too, and none that leads far.
+            let count = 2 * count + if end < self.capacity { 3 } else { 0 };
             if count < fewest {
                 (best, fewest) = (Some(section), count);
-                if count <= 1 {
+                if count <= 2 {
                     break;
                 }
             }

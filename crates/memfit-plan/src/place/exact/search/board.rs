@@ -15,6 +15,7 @@ impl Search<'_> {
             self.total[lo..hi].iter().position(|&total| top > self.capacity || total - size > room)
         {
             self.blame[lo + at] += 1;
+            self.because(lo + at);
             return false;
         }
         self.work += (4 * (hi - lo) + inst.conflicts.row(piece as usize).len()) as u64;
@@ -36,6 +37,7 @@ impl Search<'_> {
             }
             if inst.pin[other as usize].is_some() {
                 fits = false;
+                self.because_of(other);
                 break;
             }
             self.trail.push(Undo::Rest(other, rest));
@@ -48,7 +50,11 @@ impl Search<'_> {
             return false;
         }
         let over = self.total[part.0 as usize..part.1 as usize].iter().position(|&total| total > room);
-        over.inspect(|&at| self.blame[part.0 as usize + at] += 1).is_none()
+        if let Some(at) = over {
+            self.blame[part.0 as usize + at] += 1;
+            self.because(part.0 as usize + at);
+        }
+        over.is_none()
     }
 
     /// Raises the proved offset of `piece` to `low` at least.
@@ -138,7 +144,10 @@ impl Search<'_> {
             let top = self.stack.iter().fold(0u64, |top, &(low, size)| top.max(low).saturating_add(size));
             fits = top <= self.capacity;
         }
-        self.blame[section] += u64::from(!fits);
+        if !fits {
+            self.blame[section] += 1;
+            self.because(section);
+        }
         fits
     }
 
