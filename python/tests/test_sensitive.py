@@ -45,6 +45,52 @@ def test_what_the_loss_sees_better_is_more_sensitive():
     assert len(found) == 3 and found[1] > 1e4 * found[2] > 0, found
 
 
+def test_sensitivities_are_measured_again_as_often_as_is_asked():
+    torch.manual_seed(1)
+    first, second = nn.Linear(64, 256), nn.Linear(64, 256)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=1e-6)
+    weights = torch.tensor([1.0, 1e-3])
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        one, other = first(x).tanh().square().sum(), second(x).tanh().square().sum()
+        (one * weights[0] + other * weights[1]).backward()
+        optimizer.step()
+
+    x = torch.randn(2048, 64)
+    with recording(step, (x,), {}, "cpu") as (_, told):
+        budget = told.floor_bytes + (told.peak_bytes - told.floor_bytes) // 4
+    fitted = memfit.torch.fit(step, budget, strategy=_sensitive.STRATEGY, lossy=FEW, sense_every=3)
+
+    def sensed() -> list[float]:
+        saved = fitted._saved()
+        assert saved is not None
+        values = json.loads(saved[0])["values"]
+        return [
+            value["sensitivity"] for value in values if value.get("sensitivity") and value["bytes"] == 1 << 21
+        ]
+
+    before = []
+    for call in range(7):
+        if call == 3:
+            before = sensed()
+            weights.copy_(weights.flip(0))
+        fitted(x)
+        assert fitted.report.sensed == call // 3
+    after = sensed()
+    # What each `tanh` makes: the first is seen better, then the second.
+    assert fitted.report.guided and len(before) == len(after) == 2
+    assert before[0] > 1e3 * before[1] and after[1] > 1e3 * after[0], (before, after)
+    fitted.close()
+
+
+def test_an_interval_is_for_sensitivities():
+    with pytest.raises(memfit.UsageError, match="`sense_every` does not go together"):
+        memfit.torch.fit(print, 1 << 30, sense_every=10)
+    with pytest.raises(memfit.UsageError, match="`sense_every` must be at least 1"):
+        memfit.torch.fit(print, 1 << 30, strategy=_sensitive.STRATEGY, lossy=FEW, sense_every=0)
+
+
 def limits() -> tuple[int, int]:
     """The peak of the step, and a budget so small that not all maps can have eight bits."""
     _, _, step, batches = vgg()

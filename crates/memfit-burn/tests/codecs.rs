@@ -107,7 +107,8 @@ fn lossless_codecs_give_the_same_bits_at_the_peak_that_was_foreseen() {
     let expected = plain(&training, Where::Cpu, &mut |_| {});
     let without = run(&training, Options::default(), None);
     assert_eq!(without.trained, expected);
-    // A backend may write over an operand that ends with an op, which no plan counts on: in the last row its ReLUs do so where most is live.
+    // In the last row a max pool's backward pass is at the peak, whose operands end with it: they are in the account while it runs, and
+    // are gone from the heap when it has ended, which is when that is looked at.
     // What `compress:best` encodes depends on measured times, and so which op is at the peak. Of what that takes for itself the
     // account says nothing: some 0.9 MB where it is a convolution's. Its heap is printed.
     for (strategy, codecs, percent, exactly) in [

@@ -19,6 +19,8 @@ mod quantise;
 mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_512;
 
 pub use quantise::{Quantised, dequantise, quantise};
 use quantise::{Step, codes_of, escapes_of, values_of};

@@ -18,6 +18,8 @@ pub(crate) struct Row {
     /// What the host calls it.
     pub(crate) name: u64,
     pub(crate) size: Bytes,
+    /// Whether it is where the storage is at home, encoded: then it is as good as the bytes.
+    pub(crate) home: bool,
     /// Its bytes in device memory, if that is where it is.
     pub(crate) block: Option<Block>,
     /// Its name in the log, and the last transfer's step there.

@@ -59,6 +59,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) lost: Option<HostError>,
     /// What the last step has made of its sources.
     pub(crate) carried: Option<Carried>,
+    /// Whether a plan has had storages at home encoded.
+    pub(crate) encodes_homes: bool,
     /// For what computing something again would take.
     pub(crate) walk: Walk,
 }
@@ -114,6 +116,7 @@ impl<'a, H: Host> Engine<'a, H> {
             stores: Stores::default(),
             lost: None,
             carried: None,
+            encodes_homes: false,
             walk: Walk::capped(evict::MOST),
         };
         engine.state.now = engine.host.clock().0;

@@ -14,6 +14,7 @@ use crate::call::{Call, Dealloc, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guide::{Guide, Named};
+use crate::homes::key;
 use crate::host::{Host, Wanted};
 use crate::ids::StorageId;
 use crate::maybe::Maybe;
@@ -25,6 +26,7 @@ impl<H: Host> Engine<'_, H> {
     /// recorded step began. There is no other way to follow one, so nothing runs that the judge has not passed.
     pub fn follow(&mut self, plan: StepPlan) {
         let mut guide = Guide::new(plan);
+        self.encodes_homes |= guide.encodes_homes();
         if self.parks() {
             self.take_homes(&mut guide);
         }
@@ -363,7 +365,8 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let Some(storage) = self.storage_named(guide.tensors[value.index()]) else { return Ok(None) };
         let wanted = Wanted { form, room, key: key(value, self.followed) };
-        let row = self.store(storage, wanted, at)?;
+        let home = matches!(form, Form::Encoded(_)) && guide.is_home_encoded(value);
+        let row = self.store_at(storage, wanted, (at, home))?;
         if let (Some(_), Some(log), Form::Encoded(_)) = (row, &mut self.log, form) {
             // That it is so dense is what the copy's room rests on.
             let planned = guide.plan.graph().value(value);
@@ -403,6 +406,10 @@ impl<H: Host> Engine<'_, H> {
     /// go yet.
     fn leave(&mut self, named: Named, moves: bool) -> Result<bool, Fault> {
         let Some(storage) = self.storage_named(named) else { return Ok(true) };
+        if self.encodes_homes && self.has_home(storage) {
+            // From here on it is what its copy is, also where it could be computed again.
+            self.keep(storage);
+        }
         if !self.state.storage(storage).in_pool {
             let goes_home = moves && self.parks() && self.may_park(storage);
             if goes_home && self.stores.has(storage) && self.park(storage, None)? {
@@ -467,10 +474,4 @@ impl<H: Host> Engine<'_, H> {
         let places = buffers.filter_map(|buffer| layout.places.get(buffer.index()));
         self.preferred.extend(places.map(|place| place.offset.0));
     }
-}
-
-/// What the noise of a copy of `value` begins with in the step that is the `followed`th to be led by a plan: so what a step encodes is
-/// the same in every run, whatever else draws numbers.
-fn key(value: ValueId, followed: u32) -> u64 {
-    u64::from(followed) << 32 | u64::from(value.0)
 }

@@ -1,6 +1,6 @@
 //! What the engine knows of a plan while it follows it.
 
-use memfit_ir::{BufferId, Compute, Content, Digest, OpId, ValueId};
+use memfit_ir::{BufferId, Compute, Content, Digest, Need, OpId, ValueId};
 
 use crate::maybe::Maybe;
 use crate::plan::{StepPlan, repetitions};
@@ -34,6 +34,8 @@ pub(crate) struct Guide {
     /// For each copy in another tier, and each buffer with something encoded, its number among the engine's copies.
     pub(crate) copies: Vec<Maybe<u32>>,
     pub(crate) encoded: Vec<Maybe<u32>>,
+    /// For each value whether its storage is at home encoded; empty if none is.
+    homes: Vec<bool>,
     /// For each source that outlives steps the tensor that it was when the last step ended, if that is known.
     pub(crate) hints: Vec<Named>,
     /// For each value, beyond the last step that runs something again which reads it; 0 if none does.
@@ -56,6 +58,7 @@ impl Guide {
         // Most plans have nothing encoded.
         let encodes =
             plan.program().buffers.iter().any(|buffer| matches!(buffer.content, Content::Encoded(..)));
+        let homes = encoded_homes(&plan);
         Guide {
             plan,
             step: 0,
@@ -66,6 +69,7 @@ impl Guide {
             copies: vec![Maybe::NONE; copies],
             hints: Vec::new(),
             encoded: vec![Maybe::NONE; if encodes { buffers } else { 0 }],
+            homes,
             last_repeats,
             values: Vec::new(),
         }
@@ -123,6 +127,16 @@ impl Guide {
         }
     }
 
+    /// Whether some storages are at home encoded.
+    pub(crate) fn encodes_homes(&self) -> bool {
+        !self.homes.is_empty()
+    }
+
+    /// Whether the storage of `value` is.
+    pub(crate) fn is_home_encoded(&self, value: ValueId) -> bool {
+        self.homes.get(value.index()).copied().unwrap_or_default()
+    }
+
     /// Whether all calls of the plan have come.
     pub(crate) fn is_done(&self) -> bool {
         self.op >= self.plan.graph().op_count()
@@ -131,6 +145,26 @@ impl Guide {
     pub(crate) fn next_is_put(&self) -> bool {
         !self.is_done() && self.plan.graph().op(OpId::at(self.op)).kind == "put"
     }
+}
+
+/// See [`Guide::homes`].
+fn encoded_homes(plan: &StepPlan) -> Vec<bool> {
+    let (graph, program) = (plan.graph(), plan.program());
+    let contents = program.resident.iter().map(|buffer| program.buffers[buffer.index()].content);
+    // Who reads a storage between steps wants all of it.
+    let is_whole = |content: &Content| content.codec().is_some_and(|codec| codec.keeps() == Need::Value);
+    let encoded = contents.filter(is_whole).filter_map(Content::value);
+    let mut encoded = encoded.peekable();
+    if encoded.peek().is_none() {
+        return Vec::new();
+    }
+    let mut homes = vec![false; graph.value_count()];
+    encoded.for_each(|value| homes[value.index()] = true);
+    // Ops stand in the order of their first runs, so a version comes after the one before it.
+    for pair in graph.op_ids().flat_map(|op| graph.op(op).reuses).filter(|pair| pair.must) {
+        homes[pair.output.index()] |= homes[pair.input.index()];
+    }
+    homes
 }
 
 /// See [`Guide::last_repeats`].

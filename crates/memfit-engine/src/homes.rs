@@ -1,16 +1,20 @@
-//! Storages that are at home in another tier, from one step to the next.
+//! Storages that are at home in another tier, or encoded, from one step to the next.
 //!
 //! A plan may have parameters and state begin and end the step as copies. Which tensors its sources are is known for sure
 //! only when an op reads them; but what a storage was at the end of the last step, it is at the beginning of the next one. So
 //! what is to be at home elsewhere is parked before the first step by the plan, and loads begin before the op that reads.
 //! Where there is no such knowledge, or it is wrong, storages come when they are read, and bytes have been moved in vain.
+//!
+//! One that is at home encoded is parked as well, by a copy in device memory that is marked as its home: that copy alone is as
+//! good as its bytes, whatever the codec loses, since the plan that says so has passed the judge. The first step that follows
+//! such a plan begins with the storage plain. What can't be encoded, a value that has become too dense, say, stays plain.
 
-use memfit_ir::{Bytes, Content, Graph, ValueId};
+use memfit_ir::{Bytes, Content, Form, Graph, ValueId};
 
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guide::{Carried, Guide, Named};
-use crate::host::Host;
+use crate::host::{Host, Wanted};
 use crate::log::Recorded;
 
 impl<H: Host> Engine<'_, H> {
@@ -55,6 +59,34 @@ impl<H: Host> Engine<'_, H> {
                 let _ = self.park(storage, Some(copy.tier));
             }
         }
+        if guide.encodes_homes() {
+            self.take_encoded_homes(guide);
+        }
+    }
+
+    /// The same for those that are at home encoded.
+    fn take_encoded_homes(&mut self, guide: &Guide) {
+        let (program, layout) = (guide.plan.program(), guide.plan.layout());
+        for &buffer in &program.resident {
+            let this = program.buffers[buffer.index()];
+            let Content::Encoded(value, codec) = this.content else { continue };
+            let found = self.tensor_named(guide.likely(value)).map(|(_, tensor)| tensor.storage);
+            let may = |&storage: &u32| guide.is_home_encoded(value) && self.may_park(storage);
+            let Some(storage) = found.filter(may) else { continue };
+            let key = key(value, self.followed);
+            let wanted = Wanted { form: Form::Encoded(codec), room: this.size, key };
+            let at = layout.places.get(buffer.index()).map(|place| place.offset);
+            // What can't be encoded stays.
+            if self.has_home(storage) || matches!(self.store_at(storage, wanted, (at, true)), Ok(Some(_))) {
+                let _ = self.park(storage, None);
+            }
+        }
+    }
+
+    /// Whether there is a copy of `storage` at home encoded.
+    pub(crate) fn has_home(&self, storage: u32) -> bool {
+        self.stores.has(storage)
+            && self.stores.of(storage).iter().any(|&at| self.stores.row(at).is_some_and(|row| row.home))
     }
 
     /// Begins to bring back what `value` is, or is likely to be, if that is parked: whether the plan can go on. Where there is no
@@ -105,7 +137,7 @@ impl<H: Host> Engine<'_, H> {
         *used += size;
         self.stats.tier_peaks[tier.index()] = self.stats.tier_peaks[tier.index()].max(*used);
         let logged = match &mut self.log {
-            Some(log) => Some(log.put_parked(&mut self.state, tensor, role, tier)),
+            Some(log) => Some(log.put_parked(&mut self.state, tensor, role, (form, size, None))),
             None => None,
         };
         let (block, step, queue) = (None, None, None);
@@ -115,6 +147,7 @@ impl<H: Host> Engine<'_, H> {
             form,
             name,
             size,
+            home: false,
             block,
             logged,
             step,
@@ -124,6 +157,12 @@ impl<H: Host> Engine<'_, H> {
         });
         Ok(crate::TensorId(tensor))
     }
+}
+
+/// What the noise of a copy of `value` begins with in the step that is the `followed`th to be led by a plan: so what a step encodes is
+/// the same in every run, whatever else draws numbers.
+pub(crate) fn key(value: ValueId, followed: u32) -> u64 {
+    u64::from(followed) << 32 | u64::from(value.0)
 }
 
 /// By source that outlives the step: what `named` says of the last version of its storage.

@@ -5,8 +5,8 @@ mod copies;
 use std::collections::BTreeMap;
 
 use memfit_ir::{
-    Buffer, BufferId, Bytes, Content, CopyId, Dtype, Effect, Graph, GraphBuilder, GraphError, Layout, Nanos,
-    Need, OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Tier, Value, ValueId, ValueSpec,
+    Buffer, BufferId, Bytes, Content, CopyId, Dtype, Effect, Form, Graph, GraphBuilder, GraphError, Layout,
+    Nanos, Need, OpId, OpSpec, Place, Plan, Program, Reuse, Role, Step, StepId, Value, ValueId, ValueSpec,
 };
 
 use crate::call::Output;
@@ -120,7 +120,7 @@ struct Row {
     next_version: Maybe<ValueId>,
     first: ValueId,
     /// Where its storage began the step, if not in device memory.
-    home: Option<Tier>,
+    home: Option<Form>,
 }
 
 /// An op. What it makes are values that follow each other.
@@ -387,17 +387,17 @@ impl Log {
     }
 
     /// The record, with the values `results` demanded; placed if there are addresses.
-    /// `copies`: what there are copies of in other tiers.
+    /// `copies`: what there are copies of, each in its form.
     pub(crate) fn end(
         mut self,
         results: Vec<ValueId>,
-        copies: &[(ValueId, Tier)],
+        copies: &[(ValueId, Form)],
         addressed: bool,
     ) -> Result<Recorded, GraphError> {
         let is_away = |value: &ValueId| {
             let this = &self.values[value.index()];
             match self.values[this.first.index()].home {
-                Some(tier) => !copies.contains(&(*value, tier)),
+                Some(form) => !copies.contains(&(*value, form)),
                 None => this.holder.is_none(),
             }
         };

@@ -86,7 +86,7 @@ impl<H: Host> Engine<'_, H> {
 
     /// Whether storages may be parked at all.
     pub(crate) fn parks(&self) -> bool {
-        self.settings.parking && self.settings.tiers.iter().any(Option::is_some)
+        self.encodes_homes || (self.settings.parking && self.settings.tiers.iter().any(Option::is_some))
     }
 
     /// Whether the bytes of `storage` are there, or in a copy that is as good.
@@ -189,7 +189,7 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Whether there is a copy of `storage` in a tier, with which nothing is under way any more.
+    /// Whether there is a copy of `storage` in a tier, or at home encoded, with which nothing is under way any more.
     pub(crate) fn has_whole_copy(&mut self, storage: u32) -> Result<bool, Fault> {
         if !self.stores.has(storage) {
             return Ok(false);
@@ -199,7 +199,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let rows = self.stores.of(storage);
         let mut rows = rows.iter().filter_map(|&at| self.stores.row(at));
-        Ok(rows.any(|row| matches!(row.form, Form::Tier(_)) && row.busy == Busy::Idle))
+        Ok(rows.any(|row| (matches!(row.form, Form::Tier(_)) || row.home) && row.busy == Busy::Idle))
     }
 
     /// Whether `tier` has room for `size` bytes of copies of `storage`, once spare ones have gone; for what is to be parked, also

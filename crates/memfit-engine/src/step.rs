@@ -1,6 +1,6 @@
 //! Steps: where a log begins and ends, and where the past is forgotten.
 
-use memfit_ir::{Form, Tier, ValueId};
+use memfit_ir::{Form, ValueId};
 
 use crate::call::TensorId;
 use crate::engine::Engine;
@@ -65,11 +65,11 @@ impl<H: Host> Engine<'_, H> {
                 }
                 let rows = self.stores.of(storage);
                 let home = rows.iter().find_map(|at| match self.stores.row(*at)?.form {
-                    Form::Tier(tier) => Some((*at, tier)),
-                    _ => None,
+                    Form::Tier(_) => Some((*at, self.stores.row(*at)?)),
+                    _ => self.stores.row(*at).filter(|row| row.home).map(|row| (*at, row)),
                 });
-                let Some((at, tier)) = home else { continue };
-                let copy = log.put_parked(&mut self.state, tensor, role, tier);
+                let Some((at, row)) = home else { continue };
+                let copy = log.put_parked(&mut self.state, tensor, role, (row.form, row.size, row.block));
                 if let Some(row) = self.stores.rows.get_mut(&at) {
                     row.logged = Some(copy);
                 }
@@ -88,7 +88,7 @@ impl<H: Host> Engine<'_, H> {
         let held = self.restore_held()?;
         self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
-        let copies: Vec<(ValueId, Tier)> = held.iter().filter_map(|&tensor| self.home_of(tensor)).collect();
+        let copies: Vec<(ValueId, Form)> = held.iter().filter_map(|&tensor| self.home_of(tensor)).collect();
         let results = held.iter().filter_map(|&tensor| self.state.tensor(tensor).value.get());
         let stall_ns = self.stats.stall_ns.saturating_sub(log.stalled);
         let recorded = log.end(results.collect(), &copies, self.allocator.addresses().is_some());
@@ -97,19 +97,19 @@ impl<H: Host> Engine<'_, H> {
     }
 
     /// The value that `tensor` is, and where there is a copy of it that the log knows.
-    fn home_of(&self, tensor: u32) -> Option<(ValueId, Tier)> {
+    fn home_of(&self, tensor: u32) -> Option<(ValueId, Form)> {
         let value = self.state.tensor(tensor).value.get()?;
         let rows = self.stores.of(self.state.storage_of(tensor));
         let mut rows = rows.iter().filter_map(|&at| self.stores.row(at)).filter(|row| row.logged.is_some());
-        rows.find_map(|row| match row.form {
-            Form::Tier(tier) => Some((value, tier)),
-            _ => None,
-        })
+        rows.find(|row| matches!(row.form, Form::Tier(_)) || row.home).map(|row| (value, row.form))
     }
 
     /// Brings back what is held and not parked. Where there is not room for all of that together, what is back is to be computed
     /// no more, and may be parked.
     pub(crate) fn restore_held(&mut self) -> Result<Vec<u32>, Fault> {
+        if self.encodes_homes {
+            self.follow_to_end()?;
+        }
         let all = 0..self.state.tensors.len();
         let held: Vec<u32> = all
             .filter(|&tensor| self.state.tensors[tensor].alive && self.state.tensors[tensor].held > 0)

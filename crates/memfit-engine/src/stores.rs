@@ -26,11 +26,22 @@ impl<H: Host> Engine<'_, H> {
         wanted: Wanted,
         at: Option<Bytes>,
     ) -> Result<Option<u32>, Fault> {
+        self.store_at(storage, wanted, (at, false))
+    }
+
+    /// As [`Engine::store`]; `home`: the copy is where the storage is at home.
+    pub(crate) fn store_at(
+        &mut self,
+        storage: u32,
+        wanted: Wanted,
+        (at, home): (Option<Bytes>, bool),
+    ) -> Result<Option<u32>, Fault> {
         let form = wanted.form;
         let this = self.state.storage(storage);
         let root = self.state.tensor(this.root);
         let less = form.codec().map_or(Need::Value, Codec::keeps) > this.keeps;
-        let goes = this.evictable || (matches!(form, Form::Tier(_)) && self.parks() && !this.fixed);
+        let parks = matches!(form, Form::Tier(_)) || home;
+        let goes = this.evictable || (parks && self.parks() && !this.fixed);
         if !goes || less || !root.defined || this.size == 0 || self.host.is_shared(StorageId(storage)) {
             return Ok(None);
         }
@@ -40,10 +51,11 @@ impl<H: Host> Engine<'_, H> {
         let made = self.make(storage, (Source::Block(block), None), wanted, at);
         self.unlock(storage);
         let Some(row) = made? else { return Ok(None) };
-        if let Some(log) = &mut self.log
-            && let Some(row) = self.stores.rows.get_mut(&row)
-        {
-            (row.logged, row.step) = log.store(&self.state, storage, form, row.size, row.block);
+        if let Some(made) = self.stores.rows.get_mut(&row) {
+            made.home = home;
+            if let Some(log) = &mut self.log {
+                (made.logged, made.step) = log.store(&self.state, storage, form, made.size, made.block);
+            }
         }
         Ok(Some(row))
     }
@@ -126,7 +138,8 @@ impl<H: Host> Engine<'_, H> {
         }
         let busy = if at_once { Busy::Idle } else { Busy::Out };
         let (logged, step, queue) = (None, None, None);
-        let row = Row { storage, form, name, size, block, logged, step, busy, queue, issued: 0 };
+        let home = false;
+        let row = Row { storage, form, name, size, home, block, logged, step, busy, queue, issued: 0 };
         let at = self.stores.add(row);
         self.state.storages[storage as usize].is_stored = true;
         if busy == Busy::Out {
@@ -327,7 +340,8 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn discard_spare(&mut self) {
         let there = |row: &Row| {
             let this = self.state.storage(row.storage);
-            this.resident && (this.evictable || !self.parks())
+            // Encoded ones take device memory.
+            this.resident && (this.evictable || !self.parks() || row.block.is_some())
         };
         let spare = self.stores.rows.iter().filter(|(_, row)| there(row)).map(|(&at, _)| at);
         for at in spare.collect::<Vec<u32>>() {
@@ -342,7 +356,8 @@ impl<H: Host> Engine<'_, H> {
             // An error would say that there is no copy.
             let _ = self.wait(at);
             let Some(row) = self.stores.row(at) else { continue };
-            let stays = parks && !self.state.storage(row.storage).evictable && row.form.codec().is_none();
+            let this = self.state.storage(row.storage);
+            let stays = parks && !this.evictable && (row.form.codec().is_none() || row.home);
             if !stays {
                 self.discard(at);
             }

@@ -292,6 +292,36 @@ fn cdma_is_faster_than_vdnn_on_vgg() {
     }
 }
 
+/// On links that are faster than the codec what moves goes as it is, so cDMA is never slower than vDNN, which moves the same maps.
+#[test]
+fn cdma_is_never_slower_than_vdnn() {
+    let graph = graph_of(&with_densities(document("vgg16-train-b256"), TRAINED));
+    let (mut all, mut none) = (0, 0);
+    for link in [3e9, 12e9, 25e9, 64e9, 300e9] {
+        for codec in [None, Some(400e9), Some(100e9), Some(20e9), Some(5e9), Some(1e9)] {
+            let mut device = device();
+            let path = device.link.as_mut().unwrap();
+            (path.out_bandwidth, path.in_bandwidth, path.duplex_cap) = (link, link, f64::INFINITY);
+            device.codecs = codec.map(|rate| (Codec::Zvc, rate, rate)).into_iter().collect();
+            let of = |strategy: &str| {
+                planned((&graph, &device), &[strategy], &[], Budget::AboveFloor(0.85)).unwrap().summary
+            };
+            let (ours, plain) = (of("compress:cdma"), of("offload:vdnn-all"));
+            println!(
+                "{:.0} GB/s, codec {codec:?}: {:+.1} %, {} encoded; vdnn-all {:+.1} %",
+                link / 1e9,
+                100.0 * ours.overhead(),
+                ours.encoded,
+                100.0 * plain.overhead()
+            );
+            assert!(ours.time <= plain.time, "{link} {codec:?}");
+            all += usize::from(ours.encoded > Bytes::ZERO);
+            none += usize::from(ours.encoded == Bytes::ZERO);
+        }
+    }
+    assert!(all > 5 && none > 5, "{all} {none}");
+}
+
 /// Nothing of a transformer is encoded, on a link or elsewhere: with a density of 1 it would take more.
 #[test]
 fn dense_values_are_never_encoded() {

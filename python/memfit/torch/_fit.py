@@ -24,7 +24,7 @@ import torch
 
 import memfit
 from memfit import _memfit
-from memfit.torch import _copy, _quantised, _rehearse
+from memfit.torch import _copy, _quantised, _rehearse, _sensitive
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
 from memfit.torch._floor import complete, floor, recording
@@ -109,6 +109,8 @@ class Fitted:
 
     `strategy="compress:gact"` gives each value as many bits as gradients are sensitive to it, where the first
     call is rehearsed: measured in a copy of this process, two runs for each value, and kept in the profile.
+    With `sense_every` that is done again before each so many calls, where a copy can be made, and the step
+    is planned anew; `report.sensed` counts how often.
 
     `load` is a folder that `save` wrote in an earlier run; the plan is verified before it is followed.
     `report` says what was predicted and measured.
@@ -133,6 +135,7 @@ class Fitted:
         recompute: bool = True,
         lossless: str | Sequence[str] = (),
         lossy: str | Sequence[str] = (),
+        sense_every: int | None = None,
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
     ) -> None:
@@ -149,7 +152,7 @@ class Fitted:
         strategy, lossy = _quantised.asked(strategy, lossy)
         if not recompute and strategy == "auto":
             strategy = "offload:best"
-        self._strategy = strategy
+        self._strategy, self._sense_every = strategy, _sensitive.interval(sense_every, strategy)
         if _quantised.NAME in lossy:
             self.report.lossy = [_quantised.NAME]
         self._means: dict[str, Any] = {
@@ -177,6 +180,7 @@ class Fitted:
             self._note(
                 self._sampler.why and f"gradients are not compared with exact ones: {self._sampler.why}"
             )
+        self._sense_again(args, kwargs)
         alone = not is_distributed()
         # A process with a GPU can't be copied, and in this one the plain step takes what it takes.
         bounded = alone and self._budget.device.type == "cpu"
@@ -242,6 +246,13 @@ class Fitted:
         if told is not None:
             complete(refusal, self.budget, told, least)
         raise refusal
+
+    def _sense_again(self, args: Any, kwargs: Any) -> None:
+        """Now and then the step is planned anew, by how sensitive gradients are to its values by then."""
+        if self._calls == 0 or not self._sense_every or self._calls % self._sense_every or self._is_resting():
+            return
+        run, limits = functools.partial(self.step, *args, **kwargs), (self.budget, self._means)
+        self._note(_rehearse.again(run, self._budget, limits, (self._strategy, self._planning), self.report))
 
     def _patience(self) -> float:
         """Seconds of recomputation in one step after which there is taken to be no way."""

@@ -9,7 +9,7 @@ import torch
 import memfit
 from memfit.torch import _copy, _sensitive
 from memfit.torch._glue import op_named
-from memfit.torch._report import Floor
+from memfit.torch._report import Floor, Report
 from memfit.torch._state import Print, State
 from memfit.torch.eager import Budget
 from memfit.torch.meter import Meter
@@ -88,6 +88,28 @@ def survey(
             return None, native.known(), told, least, native.tried()
 
     return _copy.in_copy(work)
+
+
+def again(
+    run: Callable[[], Any],
+    budget: Budget,
+    limits: tuple[int, dict[str, Any]],
+    ways: tuple[str, dict[str, Any]],
+    report: Report,
+) -> str | None:
+    """Plans the step once more, as `survey` does, for `budget` to follow; a note where that can't be."""
+    why = _copy.obstacle(budget.device)
+    if why is None:
+        try:
+            known = budget._native.known()
+            files, _, _, _, report.tried = survey(run, budget.device, limits, *ways, known)
+        except _copy.Failed as failure:
+            why = str(failure)
+        else:
+            if files is not None:
+                budget._native.load(*files)
+                report.sensed += 1
+    return why and f"sensitivities are not measured again: {why}"
 
 
 def recorded(native: Any, run: Callable[[], Any]) -> Floor:

@@ -56,6 +56,8 @@ class Report:
     """Whether the verifier has passed the plan; without a plan there is nothing to verify."""
     tried: list[tuple[str, int | None]] = field(default_factory=list)
     """What was tried for the plan: names, and nanoseconds in repetitions and copies of what was found."""
+    sensed: int = 0
+    """How often sensitivities were measured again, and the step planned anew: see `sense_every`."""
     base_time_seconds: float | None = None
     time_seconds: float | None = None
     recompute_seconds: float | None = None

@@ -2,9 +2,9 @@
 
 After Liu et al., "GACT: Activation Compressed Training for Generic Network Architectures", ICML 2022: the
 step runs with one map in few bits, by two keys of noise, and once as it is; the largest square of what two of
-these gradients differ by is that map's sensitivity. We differ: the runs are made once, before the first plan,
-not at intervals; with 2 bits instead of 1; and the exact gradient stands for that by 8 bits. It all runs in a
-copy of the process: no parameter changes, since a run ends where its optimizer begins.
+these gradients differ by is that map's sensitivity. We differ: at intervals only where that is asked for;
+with 2 bits instead of 1; and the exact gradient stands for that by 8 bits. It all runs in a copy of the
+process: no parameter changes, since a run ends where its optimizer begins.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from memfit._errors import UsageError
 from memfit.torch import _glue
 from memfit.torch._coded import CODERS
 from memfit.torch._gradients import Gradients, caught, squares
@@ -26,6 +27,24 @@ _MOST = 64
 # What is smaller waits as it is.
 _LEAST = 4 << 10
 _KEYS = (1, 2)
+
+
+def interval(every: int | None, strategy: str) -> int | None:
+    """`every` how many calls sensitivities are measured again, if it is a number that makes sense.
+
+    Raises `UsageError` for others, and where `strategy` asks for no sensitivities.
+    """
+    if every is None:
+        return None
+    if strategy != STRATEGY:
+        raise UsageError(
+            f"`sense_every` does not go together with `strategy={strategy!r}`",
+            hint=f'`strategy="{STRATEGY}"`',
+        )
+    if every < 1:
+        raise UsageError("`sense_every` must be at least 1", hint="`sense_every=1000` is every 1000 calls")
+    return every
+
 
 Sensitivities = dict[int, float]
 """By the number of the map, in the order in which autograd saves them first."""

@@ -1,12 +1,12 @@
 //! The same loops, compiled for any processor, for those with AVX2 and for those with AVX-512: rounding is the same, so are the bytes.
-//! Whole batches are encoded by hand where there is AVX2 (`x86.rs`).
+//! What is encoded by hand where there is AVX2 or AVX-512 is in `x86.rs` and `x86_512.rs`.
 
 #![allow(unsafe_code, reason = "a function made for some processors is called on those")]
 
 use super::quantise::Step;
-#[cfg(target_arch = "x86_64")]
-use super::x86;
 use super::{BLOCK, HEAD, WORD, decode_blocks, encode_blocks};
+#[cfg(target_arch = "x86_64")]
+use super::{x86, x86_512};
 
 /// See [`encode_blocks`].
 pub(super) fn encode(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut Vec<u8>) {
@@ -77,12 +77,13 @@ fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("bmi2")
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,popcnt,lzcnt,bmi2,avx512f,avx512bw,avx512dq,avx512vl")]
 fn encode_avx512(words: &[[u8; WORD]], step: Step, chained: bool, packed: &mut Vec<u8>) {
-    let (blocks, before) = x86::encode_batches(words, step, chained, HEAD, packed);
+    let (blocks, before) = x86_512::encode_blocks(words, step, chained, HEAD, packed);
     encode_blocks(&words[blocks * BLOCK..], step, chained, (HEAD + blocks, before), packed);
 }
 

@@ -1,6 +1,6 @@
 //! What the log says of copies: made, moved, loaded, waited for, gone.
 
-use memfit_ir::{Bytes, Content, Form, Role, Step, StepId, Tier};
+use memfit_ir::{Bytes, Content, Form, Role, Step, StepId};
 
 use super::{Copied, Log};
 use crate::host::Block;
@@ -9,15 +9,35 @@ use crate::state::State;
 use crate::trace::Event;
 
 impl Log {
-    /// `tensor` is in `tier` when the step begins. What the copy is called here.
-    pub(crate) fn put_parked(&mut self, state: &mut State, tensor: u32, role: Role, tier: Tier) -> Copied {
+    /// `tensor` is in another form when the step begins, in so many bytes, in device memory at a block or in a tier. What the copy is
+    /// called here.
+    pub(crate) fn put_parked(
+        &mut self,
+        state: &mut State,
+        tensor: u32,
+        role: Role,
+        (form, taken, block): (Form, Bytes, Option<Block>),
+    ) -> Copied {
         let size = Bytes(state.storage(state.storage_of(tensor)).size);
         // What is parked outlives steps.
         let role = if role.is_persistent() { role } else { Role::State };
         let value = self.value(size.0, role);
-        self.values[value.index()].home = Some(tier);
-        let copy = self.program.copy(Content::Value(value), size, tier);
-        self.program.parked.push(copy);
+        self.values[value.index()].home = Some(form);
+        let copy = match form {
+            Form::Tier(tier) | Form::EncodedOn(tier, _) => {
+                let copy = self.program.copy(Content::Value(value), size, tier);
+                self.program.parked.push(copy);
+                Copied::Away(copy)
+            }
+            Form::Encoded(codec) => {
+                let offset = block.map_or(Bytes::ZERO, |block| block.offset);
+                let buffer = self.buffer(Content::Encoded(value, codec), taken, offset, None);
+                self.program.resident.push(buffer);
+                // What it becomes need not be where it was, or of the same size.
+                self.moved_home = true;
+                Copied::Here(buffer)
+            }
+        };
         self.trace.at.push(Bytes::ZERO);
         let this = &mut state.tensors[tensor as usize];
         (this.value, this.buffer) = (value.into(), Maybe::NONE);
@@ -25,7 +45,7 @@ impl Log {
         for _ in 1..this.held {
             self.trace.events.push(Event::Share(value.0));
         }
-        Copied::Away(copy)
+        copy
     }
 
     /// `storage` is parked. One that was on the device when the step began can't end it at its place any more.

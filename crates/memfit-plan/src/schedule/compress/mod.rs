@@ -28,7 +28,7 @@ use super::refine::{encoding, refine};
 use super::transfers::{
     Chooser, Codecs, Gap, Waits, Window, leave_when_copied, link, return_one_ahead, timed,
 };
-use super::{Algorithms, Front, Infeasible, RunList, Scheduler, Task};
+use super::{Algorithms, Front, Infeasible, Moved, RunList, Scheduler, Task};
 
 /// Every strategy. This order is the order of the manual.
 pub const COMPRESSES: &[&dyn Scheduler] = &[

@@ -32,6 +32,13 @@ impl Gap {
         self.from + 1..self.to.min(runs)
     }
 
+    /// The same for a value of `size` bytes that waits as it is in host memory behind `link`.
+    pub(in crate::schedule) fn plain(self, size: Bytes, link: Link) -> Gap {
+        let (out, back) = (link.out_time(size).0, link.in_time(size).0);
+        let form = Form::Tier(Tier::Host);
+        Gap { form, copy: size.0, flight: self.size, out, back, ..self }
+    }
+
     /// Whether it is used last before `turn`, where forward turns to backward, and next after that.
     pub(in crate::schedule) fn crosses(&self, turn: usize) -> bool {
         self.from < turn && self.to >= turn
