@@ -1,7 +1,7 @@
 """ExecuTorch with memfit's memory planning beside its own: bytes of the arenas, and the same program.
 
-    pip install executorch
-    python plan.py
+pip install executorch
+python plan.py
 """
 
 import torch
