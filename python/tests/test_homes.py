@@ -15,6 +15,7 @@ import memfit
 import memfit.torch
 from memfit.torch import _quantised
 from memfit.torch._floor import recording
+from memfit.torch.meter import live_bytes
 
 STEPS = 6
 TABLES, ROWS, WIDTH = 4, 4096, 32
@@ -78,8 +79,9 @@ def planned(folder: pathlib.Path, codec: str) -> tuple[int, int]:
 
 def trained(folder: pathlib.Path | None, codec: str, reads: bool = False) -> Any:
     """Losses, what is left, and the bytes between two steps: without a plan those of parameters and state."""
-    net, optimizer, step, batches = training()
     gc.collect()
+    others = live_bytes(torch.device("cpu"))  # What tests before this one have left.
+    net, optimizer, step, batches = training()
     losses = [float(step(batches[0]))]
     if folder is None:
         losses += [float(step(batch)) for batch in batches[1:]]
@@ -96,7 +98,7 @@ def trained(folder: pathlib.Path | None, codec: str, reads: bool = False) -> Any
         if reads:
             bytes_of(net, optimizer)
     fitted.close()
-    return losses, bytes_of(net, optimizer), used
+    return losses, bytes_of(net, optimizer), used - others
 
 
 def bytes_of(net: nn.Module, optimizer: torch.optim.Optimizer) -> list[bytes]:
