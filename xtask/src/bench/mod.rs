@@ -6,6 +6,7 @@ mod ordering;
 mod placement;
 mod plan;
 mod reuse;
+mod tight;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -54,7 +55,7 @@ pub(crate) fn measure(bench: Bench, filter: &Filter, keep: bool) -> Result<()> {
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,
-        Bench::Tight => example("memfit-plan", "tight_bench")?,
+        Bench::Tight => tight::run()?,
         Bench::Plan => plan::run()?,
         Bench::Recompute => example("memfit-plan", "recompute_bench")?,
         Bench::BurnGrid => burn::grid()?,

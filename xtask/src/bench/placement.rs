@@ -12,8 +12,8 @@ use super::markdown;
 
 /// Where the published instances are; they stay out of the repository.
 const DATA: &str = "../shared/data/placement";
-/// Capacity of the tight set.
-const TIGHT: Bytes = Bytes(1 << 20);
+/// Capacity of tight instances.
+pub(super) const TIGHT: Bytes = Bytes(1 << 20);
 /// Height of the rectangle that is cut.
 const CUT: Bytes = Bytes(1 << 36);
 /// Placers of quadratic time are left out above this number of items.
@@ -121,7 +121,11 @@ fn goal(name: &str, problem: &Problem, wanted: Bytes, effort: u32) -> Result<Vec
 }
 
 /// A checked placement, and the seconds of all threads and of the clock that it took.
-fn timed(placer: &dyn Placer, problem: &Problem, context: &Context<'_>) -> Result<(Placement, f64, f64)> {
+pub(super) fn timed(
+    placer: &dyn Placer,
+    problem: &Problem,
+    context: &Context<'_>,
+) -> Result<(Placement, f64, f64)> {
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     let placement =
         placer.place(problem, context).map_err(|error| anyhow!("`{}`: {error:?}", placer.info().name))?;
@@ -192,17 +196,17 @@ fn problem(items: Vec<Item>) -> Problem {
 }
 
 /// xorshift64 (13, 7, 17).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn below(&mut self, limit: u32) -> u32 {
+    pub(super) fn below(&mut self, limit: u32) -> u32 {
         u32::try_from(self.next() % u64::from(limit)).unwrap_or(0)
     }
 }
@@ -225,9 +229,16 @@ fn cut(n: u32, seed: u64, drop: u32) -> Problem {
     const UNIT: u64 = 512;
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let height = u32::try_from(CUT.0 / UNIT).unwrap_or(u32::MAX);
-    let mut pieces: Vec<[u32; 4]> = vec![[0, 4 * n, 0, height]];
+    let mut pieces = pieces(&mut random, (4 * n, height), n as usize);
+    pieces.retain(|_| random.below(100) >= drop);
+    cut_out(&pieces, UNIT)
+}
+
+/// A rectangle of so many moments and so high, cut into `count` pieces: first and last moment, lowest and highest, half-open.
+pub(super) fn pieces(random: &mut Random, (moments, height): (u32, u32), count: usize) -> Vec<[u32; 4]> {
+    let mut pieces: Vec<[u32; 4]> = vec![[0, moments, 0, height]];
     let area = |piece: &[u32; 4]| u64::from(piece[1] - piece[0]) * u64::from(piece[3] - piece[2]);
-    while pieces.len() < n as usize {
+    while pieces.len() < count {
         let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
         let (one, other) = (random.below(count) as usize, random.below(count) as usize);
         let at = if area(&pieces[one]) >= area(&pieces[other]) { one } else { other };
@@ -243,11 +254,15 @@ fn cut(n: u32, seed: u64, drop: u32) -> Problem {
             pieces.push([left, right, middle, high]);
         }
     }
-    pieces.retain(|_| random.below(100) >= drop);
-    let item = |&[left, right, low, high]: &[u32; 4]| Item {
-        from: left,
-        until: right,
-        size: Bytes(u64::from(high - low) * UNIT),
+    pieces
+}
+
+/// Buffers as long as the pieces and as large as they are high, in units of `unit` bytes.
+pub(super) fn cut_out(pieces: &[[u32; 4]], unit: u64) -> Problem {
+    let item = |&[from, until, low, high]: &[u32; 4]| Item {
+        from,
+        until,
+        size: Bytes(u64::from(high - low) * unit),
         pin: None,
     };
     problem(pieces.iter().map(item).collect())
