@@ -118,13 +118,17 @@ pub(crate) fn packed(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
 
 /// The graph in `path`.
 pub(crate) fn graph(path: &Path, dims: &[(String, u64)]) -> Result<Graph, Error> {
-    reading(path, &input::Options { dims: dims.iter().cloned().collect(), ..input::Options::default() })
+    reading(path, &options(dims))
+}
+
+/// How to read a file of whose open dimensions these are the sizes.
+pub(crate) fn options(dims: &[(String, u64)]) -> input::Options {
+    input::Options { dims: dims.iter().cloned().collect(), body: None }
 }
 
 /// The graph that `args` name.
 pub(crate) fn graph_of(args: &GraphArgs) -> Result<Graph, Error> {
-    let dims = args.dim.iter().cloned().collect();
-    reading(&args.graph, &input::Options { dims, body: args.body.clone() })
+    reading(&args.graph, &input::Options { body: args.body.clone(), ..options(&args.dim) })
 }
 
 fn reading(path: &Path, options: &input::Options) -> Result<Graph, Error> {

@@ -208,10 +208,7 @@ fn report(
         let (what_if, front) = extent;
         let asked = Asked {
             file: &source.file,
-            reading: input::Options {
-                dims: source.dims.iter().cloned().collect(),
-                ..input::Options::default()
-            },
+            reading: source.options(),
             graph: graph.map(|graph| graph.graph()).transpose()?,
             device: (!means.device.is_empty()).then(|| means.device()).transpose()?,
             assumed: input::device(ASSUMED)?,

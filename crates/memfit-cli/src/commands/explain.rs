@@ -39,7 +39,7 @@ pub(super) fn run(args: &ExplainArgs, seed: u64, output: &Output) -> Result<(), 
     if input::is_snapshot(&bytes) {
         return snapshot::run(args, &bytes, output);
     }
-    let options = input::Options { dims: args.dim.iter().cloned().collect(), ..input::Options::default() };
+    let options = files::options(&args.dim);
     let graph = input::graph(&bytes, &options).map_err(|failure| files::about(&args.file, failure))?;
     let goal = goal(&args.means, Budget::Device, seed, output)?;
     let found = output.with_tools(|tools| explain(&graph, &goal, args.depth, args.top, tools))?;

@@ -99,7 +99,7 @@ fn with_offsets(args: &ExportArgs, file: &PlanFile) -> Result<Vec<u8>, Error> {
         return Err(Failure::usage("offsets are written into the model, which is not named", hint).into());
     };
     let bytes = files::read(path)?;
-    let options = input::Options { dims: args.dim.iter().cloned().collect(), ..input::Options::default() };
+    let options = files::options(&args.dim);
     input::with_offsets(&bytes, &options, file).map_err(|failure| files::about(path, failure))
 }
 

@@ -42,7 +42,7 @@ pub(super) struct PlaceArgs {
 pub(super) fn run(args: &PlaceArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let bytes = files::read(&args.file)?;
     let ranges = args.live_ranges.as_deref().map(files::read).transpose()?;
-    let options = input::Options { dims: args.dim.iter().cloned().collect(), ..input::Options::default() };
+    let options = files::options(&args.dim);
     let read = input::buffers(&bytes, &options, ranges.as_deref());
     let (buffers, assigned) = read.map_err(|failure| files::about(&args.file, failure))?;
     let goal = PlaceGoal {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::report::{Kind, html};
 use memfit::report::{Asked, Report};
-use memfit::{Budget, input, objects};
+use memfit::{Budget, objects};
 use serde_json::json;
 
 use super::goal;
@@ -51,7 +51,7 @@ pub(super) fn run(args: &ReportArgs, seed: u64, output: &Output) -> Result<(), E
     let goal = goal(&args.means, args.budget.unwrap_or(Budget::OfPeak(1.0)), seed, output)?;
     let asked = Asked {
         file: &bytes,
-        reading: input::Options { dims: args.dim.iter().cloned().collect(), ..input::Options::default() },
+        reading: files::options(&args.dim),
         graph: args.graph.as_ref().map(|path| files::graph(path, &args.dim)).transpose()?,
         device: args.means.device.as_ref().map(|_| goal.device.clone()),
         assumed: goal.device,
