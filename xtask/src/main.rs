@@ -4,7 +4,6 @@
 
 mod bench;
 mod gpu;
-mod hammer;
 mod imports;
 mod licences;
 mod miri;
@@ -21,6 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use memfit_fuzz::hammer;
 
 /// Tests, lints, benches and corpus of memfit
 #[derive(Debug, Parser)]
@@ -76,7 +76,8 @@ enum Command {
     /// Send spoilt files to every reader: none may panic, take long or take much memory
     #[command(disable_help_flag = true)]
     Fuzz {
-        /// Options of that program, which counts its memory and is one of its own: `--help` lists them
+        /// `--record` to write the table under `bench/record/`, and options of that program, which counts its memory and is one
+        /// of its own: `--help` lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<String>,
     },
@@ -112,6 +113,9 @@ enum Command {
         /// Start of the random sequence
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Also write the table under `bench/record/`
+        #[arg(long)]
+        record: bool,
     },
 }
 
@@ -183,7 +187,7 @@ fn run(command: &Command) -> Result<()> {
             gpu::measure(device, slices, python.as_deref(), *record)
         }
         Command::Soak { steps, record } => soak::train(*steps, *record),
-        Command::Hammer { plans, seed } => hammer(*plans, *seed),
+        Command::Hammer { plans, seed, record } => hammer(*plans, *seed, *record),
     }
 }
 
@@ -226,7 +230,7 @@ fn rust() -> Result<()> {
     } else {
         run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
     }
-    hammer(50_000, 1)
+    hammer(50_000, 1, false)
 }
 
 fn bless() -> Result<()> {
@@ -235,12 +239,22 @@ fn bless() -> Result<()> {
 }
 
 fn fuzz(options: &[String]) -> Result<()> {
-    let run = ["run", "--quiet", "--release", "--package", "xtask", "--bin", "fuzz", "--"];
-    run::command("cargo", run.into_iter().chain(options.iter().map(String::as_str)), NONE)
+    let run = ["run", "--quiet", "--release", "--package", "memfit-fuzz", "--"];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let Some(at) = options.iter().position(|option| *option == "--record") else {
+        return run::command("cargo", run.into_iter().chain(options), NONE);
+    };
+    let given = [&options[..at], &options[at + 1..]].concat();
+    let text = run::output("cargo", run.into_iter().chain(given))?;
+    run::say(&text);
+    record::keep("fuzz", &format!("cargo xtask fuzz {}", options.join(" ")), &text)
 }
 
-fn hammer(plans: u64, seed: u64) -> Result<()> {
-    let report = hammer::run(plans, seed)?;
+fn hammer(plans: u64, seed: u64, keep: bool) -> Result<()> {
+    let report = hammer::run(plans, seed);
     run::say(&report.to_string());
+    if keep {
+        record::keep("hammer", &format!("cargo xtask hammer --plans {plans} --record"), &report.sums())?;
+    }
     report.verdict()
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask hammer`: every strategy and every way to spoil a plan, before the judge and on real bytes.
+//! The hammer: every strategy and every way to spoil a plan, before the judge and on real bytes.
 //!
 //! One strike makes a good plan with steps of every kind and mutants of it, a random schedule with stores, loads and
 //! encodings, and a graph on which a few pairs of an order and a placer work, with mutants of all their plans; some
@@ -31,6 +31,8 @@ const PAIRS: usize = 3;
 const SCHEDULED: u64 = 16;
 /// One in so many asks one that moves values: those search for longer.
 const MOVED: u64 = 64;
+/// The most memory that a plan is run in; one for a graph from a file may ask for more than there is.
+const LARGEST: Bytes = Bytes(1 << 24);
 /// Strikes between two looks at the count.
 const BATCH: u64 = 2048;
 /// Failures kept with their texts.
@@ -78,9 +80,14 @@ fn any<S: ?Sized>(rows: &Rows<S>, rng: &mut Rng) -> (usize, &'static S) {
 /// Verdicts counted: rejected and wrong, rejected though right, accepted and right, accepted though wrong.
 type Row = [u64; 4];
 
+/// Adds counts.
+fn add(sum: &mut Row, row: &Row) {
+    sum.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+}
+
 /// A failure and how to see it again.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// What was tried.
     what: String,
     /// Seed of the strike.
@@ -91,7 +98,7 @@ pub(crate) struct Failure {
 
 /// What a run of the hammer has found.
 #[derive(Clone, Debug)]
-pub(crate) struct Report {
+pub struct Report {
     /// Good plans of the testkit's own generator.
     own: Row,
     /// Random schedules.
@@ -134,7 +141,7 @@ impl Report {
     /// # Errors
     ///
     /// If a good plan was refused or a wrong one accepted.
-    pub(crate) fn verdict(&self) -> anyhow::Result<()> {
+    pub fn verdict(&self) -> anyhow::Result<()> {
         let (refused, holes) = (self.refused, self.holes());
         anyhow::ensure!(
             refused == 0 && holes == 0,
@@ -143,13 +150,34 @@ impl Report {
         Ok(())
     }
 
+    /// Verdicts by whose plans they are of, as a Markdown table.
+    #[must_use]
+    pub fn sums(&self) -> String {
+        let mut rows =
+            vec![("the testkit's own".to_owned(), self.own), ("random schedules".to_owned(), self.schedules)];
+        for (name, row) in STRATEGIES.names.iter().zip(&self.strategies) {
+            let family = name.split(':').next().unwrap_or_default();
+            match rows.last_mut().filter(|(last, _)| last == family) {
+                Some((_, sum)) => add(sum, row),
+                None => rows.push((family.to_owned(), *row)),
+            }
+        }
+        let mut mutants = Row::default();
+        self.mutants.iter().for_each(|row| add(&mut mutants, row));
+        rows.push(("mutants".to_owned(), mutants));
+        let head = "| plans of | accepted, right | accepted, wrong | rejected, wrong | rejected, right |\n|---|--:|--:|--:|--:|\n";
+        let line = |(name, [wrong, right, good, holes]): &(String, Row)| {
+            format!("| {name} | {good} | {holes} | {wrong} | {right} |\n")
+        };
+        rows.iter().map(line).fold(head.to_owned(), |text, line| text + &line)
+    }
+
     /// Wrong plans that the judge accepted.
     fn holes(&self) -> u64 {
         self.mutants.iter().map(|row| row[Verdict::AcceptedWrong as usize]).sum()
     }
 
     fn merge(mut self, other: Report) -> Report {
-        let add = |mine: &mut Row, theirs: &Row| mine.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
         add(&mut self.own, &other.own);
         add(&mut self.schedules, &other.schedules);
         for (mine, theirs) in [
@@ -201,12 +229,9 @@ impl Report {
     }
 }
 
-/// Tries at least `plans` plans, the same ones for the same `seed`, on all cores.
-///
-/// # Errors
-///
-/// Never: what is found stands in the report.
-pub(crate) fn run(plans: u64, seed: u64) -> anyhow::Result<Report> {
+/// Tries at least `plans` plans, the same ones for the same `seed`, on all cores. What is found stands in the report.
+#[must_use]
+pub fn run(plans: u64, seed: u64) -> Report {
     let started = Instant::now();
     let mut report = Report::new(seed);
     let mut first = seed.wrapping_mul(1 << 32);
@@ -217,7 +242,7 @@ pub(crate) fn run(plans: u64, seed: u64) -> anyhow::Result<Report> {
         first = first.wrapping_add(BATCH);
     }
     report.took = started.elapsed();
-    Ok(report)
+    report
 }
 
 fn strike(seed: u64) -> Report {
@@ -230,15 +255,32 @@ fn strike(seed: u64) -> Report {
     report.spoil(&truth, &own, seed, &mut rng, MUTANTS.0);
 
     let graph = Arc::new(graph(rng.bits()));
-    let truth = Truth::of(&graph);
-    let device = device();
+    strike_graph(&mut report, &graph, seed, &mut rng, seed.is_multiple_of(SCHEDULED));
+    if seed.is_multiple_of(MOVED) {
+        let (graph, device) = spacious(&mut rng);
+        let (truth, context) = (Truth::of(&graph), Context { seed, ..Context::new(&device) });
+        strike_scheduler(&mut report, &STRATEGIES.moves, (&graph, &truth), seed, &mut rng, &context);
+    }
+    report
+}
+
+/// What a strike does to a graph that is given: a few orders, placers, and schedulers that only run ops again.
+#[must_use]
+pub fn on_graph(graph: &Arc<Graph>, seed: u64) -> Report {
+    let mut report = Report::new(seed);
+    strike_graph(&mut report, graph, seed, &mut Rng::new(!seed), true);
+    report
+}
+
+fn strike_graph(report: &mut Report, graph: &Arc<Graph>, seed: u64, rng: &mut Rng, is_scheduled: bool) {
+    let (truth, device) = (Truth::of(graph), device());
     let context = Context { seed, ..Context::new(&device) };
     for _ in 0..PAIRS {
-        let (order, placer) = (any(&STRATEGIES.orders, &mut rng), any(&STRATEGIES.placers, &mut rng));
+        let (order, placer) = (any(&STRATEGIES.orders, rng), any(&STRATEGIES.placers, rng));
         let in_place = if rng.chance(50) { InPlace::May } else { InPlace::Must };
         let align = Bytes([1, 16, 64][rng.below(3)]);
-        let program = Program::in_order(&graph, &order.1.order(&graph, &context), in_place);
-        let Some(case) = placed(&graph, program, placer.1, align, &context) else {
+        let program = Program::in_order(graph, &order.1.order(graph, &context), in_place);
+        let Some(case) = placed(graph, program, placer.1, align, &context) else {
             report.unplaced += 1;
             continue;
         };
@@ -246,18 +288,12 @@ fn strike(seed: u64) -> Report {
         let verdict = report.good(&truth, &case, seed, name);
         report.strategies[order.0][verdict as usize] += 1;
         report.strategies[placer.0][verdict as usize] += 1;
-        report.spoil(&truth, &case, seed, &mut rng, MUTANTS.1);
+        report.spoil(&truth, &case, seed, rng, MUTANTS.1);
     }
-    strike_schedule(&mut report, &graph, &truth, seed, &mut rng, &context);
-    if seed.is_multiple_of(SCHEDULED) {
-        strike_scheduler(&mut report, &STRATEGIES.runs, (&graph, &truth), seed, &mut rng, &context);
+    strike_schedule(report, graph, &truth, seed, rng, &context);
+    if is_scheduled {
+        strike_scheduler(report, &STRATEGIES.runs, (graph, &truth), seed, rng, &context);
     }
-    if seed.is_multiple_of(MOVED) {
-        let (graph, device) = spacious(&mut rng);
-        let (truth, context) = (Truth::of(&graph), Context { seed, ..Context::new(&device) });
-        strike_scheduler(&mut report, &STRATEGIES.moves, (&graph, &truth), seed, &mut rng, &context);
-    }
-    report
 }
 
 /// The plan of `program` that a placer makes of it; seeded ops may run again, and copies fit exactly.
@@ -269,7 +305,7 @@ fn placed(
     context: &Context<'_>,
 ) -> Option<Case> {
     let (problem, item_of) = Problem::of(graph, &program, &Limits::arena(Bytes::MAX, align));
-    let placement = placer.place(&problem, context).ok()?;
+    let placement = placer.place(&problem, context).ok().filter(|found| found.height <= LARGEST)?;
     let layout = Problem::layout(&placement.places, &item_of);
     let plan = Plan { graph: graph.digest(), program, layout };
     let mut limits = Limits::arena(placement.height, align);
@@ -381,7 +417,7 @@ impl fmt::Display for Report {
                 _ => {}
             }
             if at >= good {
-                sum.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+                add(&mut sum, row);
             }
             writeln!(f, "  {name:24} {:>10} {:>10} {:>10} {:>10}", row[0], row[1], row[2], row[3])?;
         }

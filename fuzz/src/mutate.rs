@@ -3,7 +3,7 @@
 use memfit_testkit::Rng;
 
 /// The longest input, in bytes.
-pub(super) const MOST: usize = 100_000;
+pub(crate) const MOST: usize = 100_000;
 
 /// Numbers at which something ends.
 const NUMBERS: [&str; 16] = [
@@ -50,7 +50,7 @@ const TOKENS: [&[u8]; 20] = [
 ];
 
 /// One of `seeds` after one to eight changes; sometimes none.
-pub(super) fn mutant(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+pub fn mutant(seeds: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = seeds[rng.below(seeds.len())].clone();
     for _ in 0..rng.below(9) {
         change(&mut bytes, seeds, rng);

@@ -1,16 +1,16 @@
 //! What reads files of strangers, each with good files to begin with.
 
-use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::{fmt, fs};
 
 use memfit::checkpoint::{self, Reader as CheckpointReader, Safetensors, digest};
 use memfit::formats::onnx::OnnxOptions;
 use memfit::formats::tflite::{self, TfliteOptions};
 use memfit::formats::{
     checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
-    tensors, unpack,
+    tensors, unpack, xla,
 };
 use memfit::{Budget, Bytes, Goal, Graph, Tools, check, explain_snapshot, input};
 use memfit_codec::bounded::{self, Predictor};
@@ -21,19 +21,28 @@ use memfit_codec::split::{self, Float};
 use memfit_ir::text;
 use memfit_verify::verify;
 
-use super::mutate::MOST;
+use crate::hammer;
+use crate::mutate::MOST;
 
 /// How compressed files begin.
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Something that reads bytes.
-pub(super) struct Reader {
-    pub(super) name: &'static str,
-    pub(super) seeds: fn() -> Vec<Vec<u8>>,
+pub struct Reader {
+    /// What it is called by.
+    pub name: &'static str,
+    /// Good files, and those of the corpus that once were not.
+    pub seeds: fn() -> Vec<Vec<u8>>,
     /// Whether the bytes were taken.
-    pub(super) read: fn(&[u8]) -> bool,
+    pub read: fn(&[u8]) -> bool,
     /// Whether the memory it takes is in proportion to its input; what unpacks has a limit of its own.
-    pub(super) is_linear: bool,
+    pub is_linear: bool,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 /// The decoder of a codec.
@@ -50,7 +59,7 @@ macro_rules! codec {
 }
 
 /// Every reader.
-pub(super) const READERS: [Reader; 37] = [
+pub const READERS: [Reader; 39] = [
     Reader { name: "graph", seeds: graphs, read: |bytes| graph_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "plan", seeds: plans, read: plan, is_linear: true },
     Reader { name: "text", seeds: texts, read: text, is_linear: true },
@@ -68,6 +77,8 @@ pub(super) const READERS: [Reader; 37] = [
     },
     Reader { name: "g10", seeds: strangers, read: |bytes| g10_json::read(bytes).is_ok(), is_linear: true },
     Reader { name: "zstd", seeds: packed, read: |bytes| unpack(bytes).is_ok(), is_linear: false },
+    Reader { name: "xla", seeds: dumps, read: |bytes| xla::read(bytes, None).is_ok(), is_linear: true },
+    Reader { name: "strategies", seeds: graphs, read: strategies, is_linear: false },
     Reader { name: "size", seeds: sizes, read: size, is_linear: true },
     Reader { name: "tensors", seeds: arrays, read: |bytes| tensors::read(bytes).is_ok(), is_linear: true },
     codec!("zvc"),
@@ -116,6 +127,37 @@ fn files(folder: &str, ending: &str) -> Vec<Vec<u8>> {
 fn graphs() -> Vec<Vec<u8>> {
     let made = (0..40).map(|seed| graph_json::write(&memfit_testkit::graph(seed)));
     made.chain(files("malformed/graph", ".json")).collect()
+}
+
+/// Ops and bytes of values of the largest graph that runs on real bytes.
+const COMPUTED: (usize, u64) = (24, 1 << 20);
+
+/// A graph that is planned by a few strategies of each family. What they make, and mutants of it, must be verified or not as
+/// real bytes say.
+fn strategies(bytes: &[u8]) -> bool {
+    let Ok(graph) = graph_json::read(bytes) else { return false };
+    let values = graph.value_ids().try_fold(0u64, |sum, value| sum.checked_add(graph.value(value).size.0));
+    if graph.op_ids().len() > COMPUTED.0 || values.is_none_or(|bytes| bytes > COMPUTED.1) {
+        return false;
+    }
+    let report = hammer::on_graph(&Arc::new(graph), sum(bytes));
+    assert!(report.verdict().is_ok(), "{report}");
+    true
+}
+
+/// FNV-1a.
+#[must_use]
+pub fn sum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// What XLA wrote of a module, both dumps in one file.
+fn dumps() -> Vec<Vec<u8>> {
+    let read = |name| fs::read(corpus().join("../examples/place").join(name)).unwrap_or_default();
+    let (dump, ranges) = (read("xla-buffer-assignment.txt"), read("xla-live-range.txt"));
+    vec![[dump.as_slice(), b"\n", &ranges].concat()]
 }
 
 /// The graph of the plans.
@@ -190,7 +232,7 @@ fn lists() -> Vec<Vec<u8>> {
 }
 
 fn devices() -> Vec<Vec<u8>> {
-    let presets = include_str!("../../../../crates/memfit-formats/data/devices.toml");
+    let presets = include_str!("../../crates/memfit-formats/data/devices.toml");
     let good = presets.split("[[device]]").skip(1).map(|device| device.as_bytes().to_vec());
     good.chain(files("malformed/device", ".toml")).collect()
 }
