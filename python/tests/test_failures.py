@@ -1,10 +1,11 @@
-"""A host that fails at its n-th call, and an interrupt at the n-th line of memfit's own.
+"""A host that fails at its n-th call, and an interrupt at the n-th bytecode of memfit's own.
 
 What the program holds afterwards is what plain PyTorch has after the same ops, and training goes on to the
-same bits. Every so many calls and lines are tried; `MEMFIT_ALL=1` tries all.
+same bits. Every so many calls and bytecodes are tried; `MEMFIT_ALL=1` tries all.
 """
 
 import functools
+import gc
 import os
 import pathlib
 import signal
@@ -53,11 +54,12 @@ class Count(TorchDispatchMode):
 
 
 @functools.cache
-def plain(ops: int, after: bool) -> tuple[list[str], list[str]]:
-    """What there is where a step has stopped after so many ops, and after one more step."""
+def plain(ops: int, after: bool, before: int = 1) -> tuple[list[str], list[str]]:
+    """What there is where a step, `before` others, has stopped after so many ops, and after one more step."""
     net = model()
     optimizer = torch.optim.Adam(net.parameters())
-    step(net, optimizer)
+    for _ in range(before):
+        step(net, optimizer)
     try:
         with Count(ops, after):
             step(net, optimizer)
@@ -163,24 +165,37 @@ def test_whatever_fails_all_is_as_the_program_left_it(kind, what, tmp_path, monk
     assert again > 0 or kind != "evict all" or sys.version_info < (3, 11)
 
 
-# An interrupt at every line of memfit's own Python
+# An interrupt at every bytecode of memfit's own Python
 
 
 class Interrupts:
-    """Within the block, SIGINT comes at the line of number `at` that runs in memfit's files."""
+    """Within the block, SIGINT comes at the bytecode of number `at` that runs in memfit's files."""
 
-    def __init__(self, at: int) -> None:
-        self.at, self.lines, self.where = at, 0, ""
+    def __init__(self, at: int = -1) -> None:
+        self.at, self.count, self.where = at, 0, ""
+        self.first: dict[tuple[object, int], int] = {}
+        self.last: dict[tuple[object, int], int] = {}
 
     def trace(self, frame, event, argument):
         if not frame.f_code.co_filename.startswith(FOLDER):
             return None
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.at:
-                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                signal.raise_signal(signal.SIGINT)
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            self.count += 1
+            if self.at < 0:
+                place = frame.f_code, frame.f_lasti
+                self.first.setdefault(place, self.count)
+                self.last[place] = self.count
+            elif self.count == self.at:
+                self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}, bytecode {frame.f_lasti}"
+                # As Python does; from in here it would name this frame.
+                signal.getsignal(signal.SIGINT)(signal.SIGINT, frame)
         return self.trace
+
+    def moments(self, few: int) -> list[int]:
+        """When each bytecode has run for the first time, and for the last; of these, about so `few`."""
+        moments = sorted({*self.first.values(), *self.last.values()})
+        return moments[:: 1 if ALL else 1 + len(moments) // few]
 
     def __enter__(self) -> "Interrupts":
         sys.settrace(self.trace)
@@ -191,13 +206,13 @@ class Interrupts:
 
 
 @pytest.mark.parametrize("kind", ["evict all", "host"])
-def test_an_interrupt_at_any_line_leaves_all_as_the_program_left_it(kind, tmp_path):
+def test_an_interrupt_at_any_bytecode_leaves_all_as_the_program_left_it(kind, tmp_path):
     for _ in range(2):
-        counted = Interrupts(-1)
-        *_, raised = stops(kind, tmp_path, counted)
-        assert raised is None and counted.lines > 0
+        seen = Interrupts()
+        *_, raised = stops(kind, tmp_path, seen)
+        assert raised is None
     told = 0
-    for at in range(1, counted.lines + 1, 1 if ALL else 1 + counted.lines // 24):
+    for at in seen.moments(24):
         interrupts = Interrupts(at)
         stopped, after, ops, raised = stops(kind, tmp_path, interrupts)
         if not interrupts.where:
@@ -209,8 +224,63 @@ def test_an_interrupt_at_any_line_leaves_all_as_the_program_left_it(kind, tmp_pa
     assert told > 10
 
 
-def test_an_interrupt_while_a_budget_begins_or_ends_leaves_it_ended(tmp_path):
-    expected = plain(-1, False)
+def guided(at: int | None) -> tuple[Interrupts, Stopped]:
+    """As `stops`, of a step that follows a plan; -1 ops where it has not begun.
+
+    Without `at` nothing comes between.
+    """
+    gc.collect()  # What frames of errors hold counts within the budget.
+    net = model()
+    optimizer = torch.optim.Adam(net.parameters())
+    counts: list[Count] = []
+
+    def counted() -> torch.Tensor:
+        counts.append(Count())
+        with counts[-1]:
+            return step(net, optimizer)
+
+    counted()
+    interrupts, raised = Interrupts(-1 if at is None else at), None
+    # What is there, and room for all of the step but one value.
+    with memfit.torch.fit(counted, live_bytes(CPU) + (22 << 10), check=False) as within:
+        for _ in range(SETTLED - 1):
+            within()
+        assert within.report.guided and within.report.recomputed_ops > 0
+        before = len(counts)
+        try:
+            with interrupts:
+                within()
+        except KeyboardInterrupt as error:
+            raised = error.with_traceback(None)
+        stopped, ops = state(net, optimizer), counts[-1].ops if len(counts) > before else -1
+        within()
+    assert not is_enabled()
+    return interrupts, (stopped, state(net, optimizer), ops, raised)
+
+
+SETTLED = 4
+"""Steps after which `fit` follows its plan, the first, without it, counted too."""
+
+
+def test_an_interrupt_at_any_bytecode_of_a_step_that_follows_a_plan():
+    for _ in range(2):
+        seen, (*_, raised) = guided(None)
+        assert raised is None
+    told = 0
+    for at in seen.moments(16):
+        interrupts, (stopped, after, ops, raised) = guided(at)
+        if not interrupts.where:
+            continue
+        assert isinstance(raised, KeyboardInterrupt), interrupts.where
+        told += 1
+        # It may come before the step has begun: then that of before is the last.
+        expected = [plain(ops, after, SETTLED if ops >= 0 else SETTLED - 1) for after in (False, True)]
+        assert (stopped, after) in expected, (at, ops, interrupts.where)
+    assert told > 6
+
+
+def test_an_interrupt_while_a_budget_begins_or_ends_leaves_it_ended():
+    expected = plain(-1, False)[0]
 
     def run(interrupts: Interrupts) -> bool:
         net = model()
@@ -223,13 +293,31 @@ def test_an_interrupt_while_a_budget_begins_or_ends_leaves_it_ended(tmp_path):
             assert not is_enabled(), interrupts.where
             assert state(net, optimizer)
             return True
-        assert (state(net, optimizer), expected[1])[0] == expected[0], interrupts.where
+        assert state(net, optimizer) == expected, interrupts.where
         return False
 
-    # The lines of the beginning and the end, not of the steps between.
-    run(Interrupts(-1))
-    counted = Interrupts(-1)
-    run(counted)
-    ends = [*range(1, 400), *range(max(counted.lines - 300, 400), counted.lines + 1)]
-    told = [run(Interrupts(at)) for at in ends[:: 1 if ALL else 19]]
+    for _ in range(2):
+        seen = Interrupts()
+        run(seen)
+    told = [run(Interrupts(at)) for at in seen.moments(60)]
     assert sum(told) > len(told) // 2
+
+
+def test_what_the_program_does_about_interrupts_it_does_within_a_budget_too():
+    """A handler that only takes note, as of a loop that ends its epoch first."""
+    noted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    try:
+        seen = Interrupts()
+        for interrupts in (seen, *(Interrupts(at) for at in range(1, 4000, 400))):
+            net = model()
+            optimizer = torch.optim.Adam(net.parameters())
+            with interrupts, Budget(AMPLE, evict_all=True):
+                step(net, optimizer)
+                step(net, optimizer)
+            assert state(net, optimizer) == plain(-1, False)[0], interrupts.where
+            assert len(noted) == bool(interrupts.where), interrupts.where
+            noted.clear()
+        assert seen.count > 4000
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -410,7 +410,7 @@ class Fitted:
         self._budget.gives_way = None
         self._budget._deactivate()
         try:
-            self._budget._stop_listening()
+            self._budget.interrupts.end()
         except KeyboardInterrupt:
             self._rest()
             raise
@@ -430,7 +430,7 @@ class Fitted:
             raise
         finally:
             if not self._is_resting():
-                self._budget._stop_listening()
+                self._budget.interrupts.end()
 
     def _begin(self, native: Any) -> None:
         """A step begins: what is to be parked is, and the budget holds from here on."""
@@ -449,7 +449,7 @@ class Fitted:
         try:
             return self._step_within(native, rehearsal, args, kwargs)
         finally:
-            self._budget._stop_listening()
+            self._budget.interrupts.end()
 
     def _step_within(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
         before = native.stats()
@@ -576,13 +576,13 @@ class Fitted:
     def close(self) -> None:
         """Lets go of everything, and brings back what is parked; later calls begin anew."""
         self._budget.gives_way = None
+        self._calls, self._lifted, self._unknown = 0, False, None
         if self._is_resting():
             self._budget._deactivate()
         try:
             self._budget._close()
         finally:
-            self._budget._stop_listening()
-        self._calls, self._lifted, self._unknown = 0, False, None
+            self._budget.interrupts.end()
 
     def __del__(self) -> None:
         # Nobody is to find a parameter without its bytes.

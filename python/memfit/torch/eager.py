@@ -16,7 +16,6 @@ import functools
 import gc
 import itertools
 import os
-import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from memfit import UsageError, _memfit
 from memfit.torch import _compiled, _cuda, _glue, _modes, _pinned, _quantised, _reads
 from memfit.torch._alive import live
 from memfit.torch._errors import parse_bytes
+from memfit.torch._interrupts import Interrupts
 from memfit.torch._slow import Pace
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,8 +51,9 @@ class _Mode(TorchDispatchMode):
     block ends, and which takes the uppermost off the stack, takes itself.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, deliver: Callable[[], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.deliver_interrupt = deliver
         self.__torch_dispatch__ = MethodType(native.dispatch, self)  # type: ignore[method-assign]
 
     @classmethod
@@ -128,8 +129,7 @@ class Budget:
         self._mode: _Mode | None = None
         self._ranks: Any = None
         self._hooks: list[Any] = []
-        self._previous: Any = None
-        self._busy = self._late = False
+        self.interrupts = Interrupts()
         self._last: dict[str, int] | None = None
         self.gives_way: weakref.WeakMethod[Callable[[], None]] | None = None
 
@@ -155,14 +155,19 @@ class Budget:
 
     def __enter__(self) -> "Budget":
         make_free()
-        self._open()
-        if is_distributed():
-            from memfit.torch import distributed
+        self.interrupts.hold()
+        try:
+            self._open()
+            if is_distributed():
+                from memfit.torch import distributed
 
-            # A rank that fails wakes those that wait for it.
-            self._ranks = distributed.step()
-            self._ranks.__enter__()
-        self._activate()
+                # A rank that fails wakes those that wait for it.
+                self._ranks = distributed.step()
+                self._ranks.__enter__()
+            self._activate()
+        except BaseException:
+            self.interrupts.end()
+            raise
         return self
 
     def _open(self) -> None:
@@ -206,17 +211,18 @@ class Budget:
     def _activate(self) -> None:
         global _active
         make_free()
-        _active, self._thread, self._mode = self, threading.get_ident(), _Mode(self._native)
+        self.interrupts.hold()
+        _active, self._thread = self, threading.get_ident()
+        self._mode = _Mode(self._native, self.interrupts.deliver)
         _reads.patch(_before_read, _state)
         _compiled.watch(_here, _reads.unpatched)
         self._mode.begin()
-        self._listen()
+        self.interrupts.release(self._native)
 
     def __exit__(self, *raised: Any) -> None:
         if self._native is None or self._mode is None:
             return
         self._check_thread()
-        self._busy = True
         try:
             self._deactivate()
             ranks, self._ranks = self._ranks, None
@@ -226,46 +232,20 @@ class Budget:
             finally:
                 self._close()
         finally:
-            self._stop_listening()
+            self.interrupts.end()
 
     def _check_thread(self) -> None:
         if self._thread != threading.get_ident():
             raise RuntimeError("a budget must be ended by the thread that began it")
 
-    def _listen(self) -> None:
-        """From here on an interrupt waits while bytes are moved: half moved, they would be lost."""
-        self._busy = self._late = False
-        if threading.current_thread() is threading.main_thread():
-            previous = signal.getsignal(signal.SIGINT)
-            if callable(previous):
-                self._previous = previous
-                signal.signal(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self, number: int, frame: Any) -> None:
-        native = self._native
-        if self._busy:
-            self._late = True
-        elif native is None or not native.defer_interrupt():
-            self._previous(number, frame)
-
-    def _stop_listening(self) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            self._previous = None
-        self._busy = False
-        if self._late:
-            self._late = False
-            raise KeyboardInterrupt
-
     def _deactivate(self) -> None:
         global _active
         self._check_thread()
-        self._busy = True
+        self.interrupts.retake()
         mode, self._mode, _active = self._mode, None, None
         if mode is not None:
             mode.end()
         _reads.unpatch()
-        self._late |= self._native.take_interrupt()
 
     def _close(self) -> None:
         """Brings back all that can be reached, and lets go of it."""

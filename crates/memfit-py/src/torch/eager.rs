@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use memfit::engine::{Engine, Fault, Settings, Storing, TensorId};
 use memfit::ir::{Bytes, Nanos, Tier};
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyDict, PyTuple};
@@ -168,18 +168,19 @@ impl Eager {
             result = self.call_within.bind(py).call1((mode, func, args, kwargs)).map(Some);
         }
         if self.take_interrupt() {
-            return Err(PyKeyboardInterrupt::new_err(()));
+            // It has the last word, whatever the op has come to.
+            mode.call_method0(pyo3::intern!(py, "deliver_interrupt"))?;
         }
         result.map(|result| result.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
-    /// Whether an interrupt came while bytes were being moved: then it waits for the end of that.
-    fn defer_interrupt(&self) -> bool {
-        let within = self.within.load(Ordering::Relaxed) != 0;
-        if within {
+    /// Whether an interrupt waits for the end of an op: one that came while bytes were being moved, or, `always`, any.
+    fn defer_interrupt(&self, always: bool) -> bool {
+        let waits = always || self.within.load(Ordering::Relaxed) != 0;
+        if waits {
             self.interrupted.store(true, Ordering::Relaxed);
         }
-        within
+        waits
     }
 
     /// Whether an interrupt waits; it does no more.

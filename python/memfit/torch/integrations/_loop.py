@@ -133,5 +133,5 @@ class Loop:
             with torch._C._DisableTorchDispatch():
                 yield budget._native
         finally:
-            budget._stop_listening()
+            budget.interrupts.end()
         budget._activate()
