@@ -18,7 +18,7 @@ const SLACK: [(&str, f64); 5] = [
     ("table_bytes", 64e3),
 ];
 
-/// Trains so many steps with PyTorch, in each way; `keep` also writes what was measured under `bench/record/`.
+/// Trains so many steps with PyTorch and with Burn, in each way; `keep` also writes what was measured under `bench/record/`.
 pub(crate) fn train(steps: u64, keep: bool) -> Result<()> {
     python::module()?;
     let python = python::environment()?;
@@ -28,13 +28,17 @@ pub(crate) fn train(steps: u64, keep: bool) -> Result<()> {
         ["-W", "ignore", "python/tests/soak.py", &steps],
         &[("PYTHONPATH", "python"), ("PYTHONDONTWRITEBYTECODE", "1")],
     )?;
+    let burn = ["run", "--quiet", "--release", "--package", "memfit-burn", "--example", "soak", "--", &steps];
+    let burn = run::output("cargo", burn)?;
     let (mut table, mut faults) = (vec![HEAD.to_owned()], Vec::new());
-    for line in torch.lines().filter(|line| line.starts_with('{')) {
-        let told: Value = serde_json::from_str(line).with_context(|| format!("can't read `{line}`"))?;
-        let way = format!("PyTorch, {}", told["kind"].as_str().unwrap_or_default());
-        let found = rows(&way, &told);
-        table.extend(found.0);
-        faults.extend(found.1);
+    for (host, lines) in [("PyTorch", torch), ("Burn", burn)] {
+        for line in lines.lines().filter(|line| line.starts_with('{')) {
+            let told: Value = serde_json::from_str(line).with_context(|| format!("can't read `{line}`"))?;
+            let way = format!("{host}, {}", told["kind"].as_str().unwrap_or_default());
+            let found = rows(&way, &told);
+            table.extend(found.0);
+            faults.extend(found.1);
+        }
     }
     let table = table.join("\n");
     run::say(&table);
