@@ -14,13 +14,14 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use memfit_testkit::Rng;
 use peak_alloc::PeakAlloc;
+use rustix::time::{ClockId, clock_gettime};
 
 use memfit_fuzz::{READERS, Reader, mutant, sum};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// No input takes longer.
+/// No input takes more time of processors: whoever else works on the machine does not count.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Bytes of memory for each byte of input, and beside them for tables of fixed size.
@@ -207,17 +208,24 @@ fn input(seed: u64, part: u64, number: u64) -> u64 {
     seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (part << 56) ^ number
 }
 
+/// What this process has taken of processors.
+fn spent() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    let part = |number: i64| u64::try_from(number).unwrap_or_default();
+    Duration::from_secs(part(now.tv_sec)) + Duration::from_nanos(part(now.tv_nsec))
+}
+
 /// Whether the bytes were taken, or what was wrong with that.
 fn attempt(reader: &Reader, bytes: &[u8], counts: &mut Counts) -> Result<bool, String> {
     HEAP.reset_peak_usage();
     let before = HEAP.current_usage();
-    let started = Instant::now();
+    let started = spent();
     let read = catch_unwind(|| (reader.read)(bytes)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         format!("a panic: {}", text.unwrap_or("no text"))
     })?;
-    let (took, memory) = (started.elapsed(), HEAP.peak_usage().saturating_sub(before));
+    let (took, memory) = (spent().saturating_sub(started), HEAP.peak_usage().saturating_sub(before));
     (counts.longest, counts.memory) = (counts.longest.max(took), counts.memory.max(memory as u64));
     if took > LONGEST {
         return Err(format!("{:.1} s", took.as_secs_f64()));
