@@ -44,6 +44,14 @@ pub(crate) fn dim(text: &str) -> Result<(String, u64), String> {
     dim.ok_or_else(|| format!("`{text}` is not `NAME=SIZE`"))
 }
 
+/// `25%` or `25` as a share.
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').trim().parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number / 100.0),
+        _ => Err(format!("`{text}` is not a percentage")),
+    }
+}
+
 /// A codec that loses something.
 pub(crate) fn lossy(name: &str) -> Result<Codec, String> {
     let codec = Codec::by_name(name).filter(|codec| codec.is_lossy());

@@ -13,8 +13,10 @@ use crate::explain::{Remedy, Share};
 use crate::failure::Infeasible;
 use crate::{Explanation, Failure, Floor, Goal, Outcome, PlaceGoal, Placed, SnapshotExplanation, Summary};
 
+mod batches;
 mod rewritten;
 
+pub use batches::largest;
 pub use rewritten::{sharded, simplification};
 
 /// The one schema of results and errors: `command` says whose they are, `status` how it ended.

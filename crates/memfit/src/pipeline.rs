@@ -170,10 +170,20 @@ pub struct Planned {
 /// budget is too small, [`Failure::Timeout`] where the time was over before a plan was found, [`Failure::Bug`] where
 /// the verifier refuses our own plan.
 pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+    planned((graph, true), goal, tools)
+}
+
+/// As [`plan`]; where nothing fits nobody looks for what is enough.
+pub(crate) fn fits(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+    planned((graph, false), goal, tools)
+}
+
+/// `tells`: whether what is enough is to be found where nothing fits.
+fn planned((graph, tells): (&Graph, bool), goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let started = (tools.now)();
     let find = |goal: &Goal| match goal.options.effort {
-        u32::MAX => deepen(graph, goal, tools),
-        _ => round(graph, goal, tools),
+        u32::MAX => deepen((graph, tells), goal, tools),
+        _ => round((graph, tells), goal, tools),
     };
     let may_lose = !goal.options.lossy.is_empty() && Choice::of(goal)?.is_by_default();
     // Nothing is lost where a plan fits that loses nothing, unless whoever names a scheduler knows better.
@@ -188,8 +198,8 @@ pub fn plan(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fa
 }
 
 /// Rounds of growing effort until the time is over or nothing better is possible.
-fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
-    let mut best = round(graph, &goal.with_effort(1), tools);
+fn deepen(what: (&Graph, bool), goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+    let mut best = round(what, &goal.with_effort(1), tools);
     for effort in (1..16).map(|round| 1 << round) {
         let optimal = |summary: &Summary| {
             summary.time <= summary.time_bound.max(summary.base_time) && summary.peak <= summary.live_peak
@@ -204,7 +214,7 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
             break;
         }
         let key = |planned: &Planned| (planned.summary.time, planned.summary.peak);
-        best = match (best, round(graph, &goal.with_effort(effort), tools)) {
+        best = match (best, round(what, &goal.with_effort(effort), tools)) {
             (Ok(old), Ok(new)) if key(&new) < key(&old) => Ok(new),
             (Ok(old), Ok(_) | Err(_)) => Ok(old),
             (Err(_), new) => new,
@@ -214,7 +224,7 @@ fn deepen(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Fail
 }
 
 /// One plan, with the effort of the goal.
-fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
+fn round((graph, tells): (&Graph, bool), goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let floor = Floor::of(graph, goal.device.align);
     let choice = Choice::of(goal)?;
     choice.check(goal)?;
@@ -228,7 +238,7 @@ fn round(graph: &Graph, goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failu
     let orders = Orders { first: &best, other };
     let away = choice.elsewhere() + choice.quantised(graph, goal);
     let bound = Floor::below(graph, goal.device.align, away);
-    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, (&floor, &bound))?;
+    let Chosen { candidate, budget, unconstrained_peak } = choose(&planner, orders, (&floor, &bound), tells)?;
     let mut names = vec![format!("order:{}", order.info().name)];
     let mut instead = None;
     if let Some(named) = candidate.by {
@@ -285,11 +295,12 @@ struct Chosen {
 }
 
 /// Every op once where that fits, else the fastest that one of the schedulers finds within the budget.
-/// Budgets count from `floor`, and nothing fits below `bound`.
+/// Budgets count from `floor`, and nothing fits below `bound`. `tells`: whether what is enough is looked for where nothing fits.
 fn choose(
     planner: &Planner<'_>,
     orders: Orders<'_>,
     (floor, bound): (&Floor, &Floor),
+    tells: bool,
 ) -> Result<Chosen, Failure> {
     let Planner { graph, goal, choice, placer, .. } = *planner;
     let schedulers: &[Named] = &choice.schedulers;
@@ -331,7 +342,9 @@ fn choose(
             Ok(_) => needed = low,
             Err(missed) => {
                 why = missed.why;
-                needed = planner.least(schedulers, orders, low, keep_all.needs);
+                if tells {
+                    needed = planner.least(schedulers, orders, low, keep_all.needs);
+                }
             }
         }
     }

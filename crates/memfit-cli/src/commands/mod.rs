@@ -1,5 +1,6 @@
 //! One file is one command.
 
+mod batch;
 mod check;
 mod checkpoint;
 mod codec;

@@ -8,8 +8,8 @@ use memfit::report::of_planned;
 use memfit::{Budget, Bytes, Goal, Graph, Nanos, Options, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
 
-use super::{goal, moved, report, simplify};
-use crate::args::{GraphArgs, MeansArgs};
+use super::{batch, goal, moved, report, simplify};
+use crate::args::{GraphArgs, MeansArgs, percent};
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, clean, grouped, table};
@@ -34,11 +34,21 @@ pub(super) struct PlanArgs {
     /// Write a page to look at to this file, as `memfit report --quick` does
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     pub(super) report: Option<PathBuf>,
+    /// Look for the largest batch that fits. FILE is the same step captured with another batch; for models with open dimensions
+    /// name the one that is the batch, whose size `--dim` gives
+    #[arg(long, value_name = "FILE|DIM", conflicts_with_all = ["simplify", "output", "report"], value_hint = ValueHint::FilePath)]
+    pub(super) max_batch: Option<String>,
+    /// The most that a plan for the largest batch may add to the step time
+    #[arg(long, value_name = "PERCENT", default_value = "25%", value_parser = percent, requires = "max_batch")]
+    pub(super) max_overhead: f64,
 }
 
 pub(super) fn run(args: &PlanArgs, seed: u64, output: &Output) -> Result<(), Error> {
     let mut graph = files::graph_of(&args.graph)?;
     let goal = goal(&args.means, args.budget.unwrap_or_default(), seed, output)?;
+    if let Some(other) = &args.max_batch {
+        return batch::run(&args.graph, (&graph, other), &goal, args.max_overhead, output);
+    }
     if args.simplify {
         graph = simplify::graph(&graph, &goal.device, seed, output)?;
     }
