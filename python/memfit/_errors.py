@@ -46,6 +46,9 @@ class BudgetError(Error):
     """What forces the floor, as a name."""
     witness: dict[str, Any] | None
     """The op that forces the floor, with its operands."""
+    slow: bool
+    """Whether it ended because recomputation took too long: a budget of `least_budget_bytes` would hold all
+    that the program held then, and less may do."""
     place: str | None
     """Where PyTorch ran out of it: the innermost line of the program."""
     largest: list[str]
@@ -72,7 +75,7 @@ class BudgetError(Error):
         self.proved = proved
         self.dominant = dominant
         self.witness = witness
-        self.place, self.largest = None, []
+        self.slow, self.place, self.largest = False, None, []
 
 
 class VerificationError(Error):

@@ -305,7 +305,7 @@ class Run:
     def refused(self, error: memfit.BudgetError) -> dict[str, Any]:
         """The refusal, its budget in bytes above what was there before, and what was held until then."""
         least = error.least_budget_bytes and error.least_budget_bytes - self.before
-        told = {"refused": str(error), "least": least, "lower_bound": error.lower_bound}
+        told = {"refused": str(error), "least": least, "lower_bound": error.lower_bound, "slow": error.slow}
         return {**told, "op": getattr(error, "op", None), "peaks": self.peaks}
 
 
@@ -443,7 +443,7 @@ def main() -> None:
         face, share = word.split(":")
         told = attempt(case, shim, face, budget_of(needs, float(share)), plain)
         told["run"] = word
-        if face == "fit" and told.get("least"):
+        if told.get("least") and (face == "fit" or told["slow"]):
             told["then"] = attempt(case, shim, face, told["least"], plain)
         print(json.dumps(told), flush=True)
 

@@ -164,6 +164,14 @@ def unforeseen(_):
     return total([first, second]), total(held)
 
 
+def unsized(_):
+    # There is neither a kernel for meta tensors nor a formula.
+    x, bins = torch.rand(100), 2 * MIB
+    first, held = torch.histogram(x, bins)[0].sum(), filled()
+    again = [torch.histogram(x, bins)[0].sum() for _ in range(2)]
+    return total([first, *again]), total(held)
+
+
 def converted(_):
     # The kernels work on copies in another type, four and eight times as large.
     held, mask = filled(), torch.ones(2 * MIB, dtype=torch.bool)
@@ -217,6 +225,7 @@ PROGRAMS = [
     (nothing, masked_assignment, 62),
     (nothing, distinct, 62),
     (nothing, unforeseen, 62),
+    (nothing, unsized, 62),
     (nothing, converted, 62),
     (nothing, alignments, 62),
     (nothing, several_sparse, 76),

@@ -210,6 +210,38 @@ def test_a_step_that_goes_another_way_falls_back():
     fitted.close()
 
 
+def test_the_report_says_in_words_where_a_step_left_its_plan():
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)])
+    batch = torch.randn(128, 64)
+
+    def step(rows, more=False):
+        net.zero_grad()
+        hidden = net(batch)
+        picked = hidden[torch.arange(128) < rows]
+        loss = (picked.exp() if more else picked).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    budget = memfit.torch.floor(step, 100).share(0.6)
+    with memfit.torch.fit(step, budget, check=False) as fitted:
+        for _ in range(3):
+            fitted(100)
+        report = fitted.report
+        assert report.guided and report.left_why is None
+        assert "followed" in str(report)
+        fitted(90)
+        assert not report.guided
+        # The mask has as many bytes, but picks fewer rows.
+        assert "`aten.index.Tensor`: it makes" in report.left_why
+        assert report.left_why in str(report)
+        for _ in range(3):
+            fitted(100)
+        assert report.guided and report.left_why is None
+        fitted(100, more=True)
+        assert "`aten.exp.default` runs" in report.left_why
+
+
 def test_too_small_a_budget_tells_the_floor_and_what_would_do():
     _, _, step, batch = training()
     fitted = memfit.torch.fit(step, 400_000)

@@ -18,6 +18,7 @@ use crate::log::Log;
 use crate::maybe::Maybe;
 use crate::released::Past;
 use crate::scratch::Scratch;
+use crate::settings::Pace;
 pub use crate::settings::{Settings, Stats, Storing};
 use crate::state::{Record, State, next_index};
 
@@ -40,6 +41,8 @@ pub struct Engine<'a, H: Host> {
     /// Storages that the last op made, each with its value in the log, whose bytes have not been looked at.
     pub(crate) unweighed: Vec<(u32, ValueId)>,
     pub(crate) guide: Option<Guide>,
+    /// Why the plan that was followed last was left.
+    pub(crate) left: Option<String>,
     /// Whether steps of the guide are being done, which is not in its place then.
     pub(crate) leading: bool,
     /// Plans that were begun.
@@ -61,6 +64,8 @@ pub struct Engine<'a, H: Host> {
     pub(crate) carried: Option<Carried>,
     /// Whether a plan has had storages at home encoded.
     pub(crate) encodes_homes: bool,
+    /// How much recomputation is borne without a plan, if that is bounded.
+    pub(crate) pace: Option<Pace>,
     /// For what computing something again would take.
     pub(crate) walk: Walk,
 }
@@ -100,6 +105,7 @@ impl<'a, H: Host> Engine<'a, H> {
             looks: true,
             unweighed: Vec::new(),
             guide: None,
+            left: None,
             leading: false,
             followed: 0,
             preferred: Vec::new(),
@@ -117,6 +123,7 @@ impl<'a, H: Host> Engine<'a, H> {
             lost: None,
             carried: None,
             encodes_homes: false,
+            pace: None,
             walk: Walk::capped(evict::MOST),
         };
         engine.state.now = engine.host.clock().0;
@@ -452,7 +459,7 @@ impl<'a, H: Host> Engine<'a, H> {
     /// From now on there is room for everything, without addresses: the end of a budget.
     pub fn lift_budget(&mut self) {
         let all = Bytes(u64::MAX / 4);
-        self.settings.budget = all;
+        (self.settings.budget, self.pace) = (all, None);
         self.allocator = alloc::unlimited(all);
     }
 

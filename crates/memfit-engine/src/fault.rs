@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_ir::{Bytes, Tier};
+use memfit_ir::{Bytes, Nanos, Tier};
 
 use crate::call::TensorId;
 use crate::host::HostError;
@@ -89,6 +89,29 @@ impl fmt::Display for NoRoom {
     }
 }
 
+/// Recomputation takes so long that there is taken to be no way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thrashing {
+    /// Ns of the program's own ops since it was looked at last.
+    pub own: Nanos,
+    /// Ns of repetitions in that time.
+    pub again: Nanos,
+    /// The op that was repeated last, what can't go, and as [`NoRoom::enough`] a budget in which nothing that the program holds
+    /// would have had to go; less may do.
+    pub no_room: NoRoom,
+}
+
+impl fmt::Display for Thrashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Thrashing { own, again, no_room: NoRoom { op, budget, enough, .. } } = self;
+        write!(
+            f,
+            "no way within the budget of `{budget}`: recomputation has taken `{again}`, the program's own ops `{own}`, and `{op}` was \
+             computed again last; `{enough}` would hold all that the program holds here, and less may do"
+        )
+    }
+}
+
 fn name_of(tier: Tier) -> &'static str {
     match tier {
         Tier::Host => "host memory",
@@ -123,7 +146,10 @@ pub enum Fault {
     },
     /// More time went into recomputation than the settings allow.
     #[error("recomputation took more than `{0}`")]
-    TooSlow(memfit_ir::Nanos),
+    TooSlow(Nanos),
+    /// Recomputation took too long beside the program's own ops: [`crate::Engine::limit_pace`].
+    #[error("{0}")]
+    Thrashing(Box<Thrashing>),
     /// Planning has used up its memory or its time.
     #[error("planning has used up the memory or the time that it may take")]
     OverAllowance,

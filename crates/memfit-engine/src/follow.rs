@@ -30,7 +30,7 @@ impl<H: Host> Engine<'_, H> {
         if self.parks() {
             self.take_homes(&mut guide);
         }
-        self.guide = Some(guide);
+        (self.guide, self.left) = (Some(guide), None);
         self.followed += 1;
     }
 
@@ -58,8 +58,9 @@ impl<H: Host> Engine<'_, H> {
 
     /// Gives up the plan. What the program deleted, and the plan wanted kept, goes as the online policy has it.
     pub fn diverge(&mut self) {
-        if self.guide.take().is_none() {
-            return;
+        let Some(guide) = self.guide.take() else { return };
+        if !guide.is_done() && self.left.is_none() {
+            self.left = Some(guide.ended_early());
         }
         self.make_all_whole();
         self.discard_spare();
@@ -76,15 +77,17 @@ impl<H: Host> Engine<'_, H> {
     /// Leads up to `call`, whose record is `record`; `put` has none.
     pub(crate) fn lead_to(&mut self, call: Option<&Call<'_>>, record: Option<u32>) -> Result<(), Fault> {
         let Some(mut guide) = self.guide.take() else { return Ok(()) };
-        let same = match call {
-            Some(call) => record.is_some_and(|record| self.matches(&mut guide, call, record)),
-            None if guide.op == 0 && !guide.next_is_put() => {
+        let differs = match (call, record) {
+            (Some(call), Some(record)) => self.differs(&mut guide, call, record),
+            _ if guide.next_is_put() => None,
+            _ if guide.op == 0 => {
                 self.guide = Some(guide);
                 return Ok(());
             }
-            None => guide.next_is_put(),
+            _ => Some(guide.differs_by("a tensor comes in that no op has made")),
         };
-        if !same {
+        if differs.is_some() {
+            self.left = differs;
             self.guide = Some(guide);
             self.diverge();
             return Ok(());
@@ -117,6 +120,7 @@ impl<H: Host> Engine<'_, H> {
         self.leading = false;
         self.guide = Some(guide);
         if !goes_on? {
+            self.left = self.guide.as_ref().map(Guide::cannot_go_on);
             self.diverge();
         }
         Ok(())
@@ -133,54 +137,8 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Whether `call` is the next one of the recorded step; binds its tensors to the values of the plan.
-    fn matches(&self, guide: &mut Guide, call: &Call<'_>, record: u32) -> bool {
-        if guide.is_done() {
-            return false;
-        }
-        let plan = guide.plan.clone();
-        let graph = plan.graph();
-        let op = graph.op(OpId::at(guide.op));
-        let this = self.state.record(record);
-        let alike = op.kind == call.kind
-            && op.effect == call.effect
-            && (op.workspace >= call.workspace || call.guessed)
-            && op.writes.len() == this.writes.len()
-            && op.reads.len() >= this.reads.len();
-        if !alike {
-            return false;
-        }
-        for (&value, &tensor) in op.reads.iter().zip(&this.reads) {
-            let named = self.named(tensor);
-            // A source has its tensor from the first call that reads it.
-            if guide.tensors[value.index()].tensor.is_none()
-                && graph.value(value).producer.is_none()
-                && self.sized(tensor) == graph.value(value).size.0
-            {
-                guide.bind(value, named);
-            }
-            if guide.tensors[value.index()] != named {
-                return false;
-            }
-        }
-        // It has not run yet, so all that it makes is in the tables.
-        let mut made = op.writes.iter().zip(this.made());
-        if !made.all(|(&value, tensor)| graph.value(value).size.0 == self.sized(tensor)) {
-            return false;
-        }
-        for (&value, tensor) in op.writes.iter().zip(this.made()) {
-            guide.bind(value, self.named(tensor));
-        }
-        true
-    }
-
     pub(crate) fn named(&self, tensor: u32) -> Named {
         Named { tensor: tensor.into(), serial: self.state.tensor(tensor).serial }
-    }
-
-    fn sized(&self, tensor: u32) -> u64 {
-        let storage = self.state.storage(self.state.storage_of(tensor));
-        if storage.root == tensor { storage.size } else { 0 }
     }
 
     /// Does the plan's steps up to the first run of `until`, or all that are left. False: the plan can't be followed.

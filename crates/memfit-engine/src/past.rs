@@ -191,7 +191,7 @@ impl<H: Host> Engine<'_, H> {
         }
         self.forget_producers();
         match outcome {
-            Err(Fault::NoRoom(_) | Fault::TooSlow(_)) => Ok(()),
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::Thrashing(_)) => Ok(()),
             outcome => outcome,
         }
     }

@@ -99,6 +99,9 @@ impl<H: Host> Engine<'_, H> {
         if self.stats.recompute_ns > patience.0 {
             return Err(Fault::TooSlow(patience));
         }
+        if !first {
+            self.check_pace(record)?;
+        }
         self.check_allowance()
     }
 

@@ -144,3 +144,14 @@ pub struct Stats {
     /// Most bytes of copies, by [`Tier::index`].
     pub tier_peaks: [Bytes; Tier::ALL.len()],
 }
+
+/// How much recomputation is borne.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pace {
+    /// So many times the program's own work, beside [`Pace::least`].
+    pub(crate) times: f64,
+    pub(crate) least: Nanos,
+    /// Work of the program, and of repetitions, when the window began.
+    pub(crate) own: u64,
+    pub(crate) again: u64,
+}

@@ -11,6 +11,8 @@ import memfit
 from memfit import _memfit
 from memfit.torch import _held
 
+_SLOW = "`memfit.torch.fit` finds the least budget that does; with `patience=None` it goes on, however long"
+
 
 def budget_error(told: dict[str, Any], device: torch.device) -> memfit.BudgetError:
     """A `BudgetError` with what the engine told, and with what the program was about.
@@ -20,6 +22,9 @@ def budget_error(told: dict[str, Any], device: torch.device) -> memfit.BudgetErr
     scratch memory; `operands`, `pinned` and `kept` are the bytes that can't go because the op reads them,
     the user pinned them, or nothing can compute them again. `place` is the line of the program, and `largest`
     are the largest tensors that it holds, each as a text.
+
+    Where `slow`, recomputation took too long at this op, and `least_budget_bytes` would hold all that the
+    program holds there: less may do, and later ops may need more.
     """
     place, largest = _held.place(), _held.largest(device)
     message = told["message"]
@@ -30,7 +35,7 @@ def budget_error(told: dict[str, Any], device: torch.device) -> memfit.BudgetErr
     dominant = max(("operands", "pinned", "kept"), key=lambda name: told[name])
     error = memfit.BudgetError(
         message,
-        hint="a larger budget, a smaller batch, or fewer tensors held",
+        hint=_SLOW if told["slow"] else "a larger budget, a smaller batch, or fewer tensors held",
         budget_bytes=told["budget"],
         least_budget_bytes=told["enough"],
         lower_bound=True,
@@ -38,7 +43,7 @@ def budget_error(told: dict[str, Any], device: torch.device) -> memfit.BudgetErr
             dominant
         ],
     )
-    for name in ("op", "asked", "operands", "pinned", "kept"):
+    for name in ("op", "asked", "operands", "pinned", "kept", "slow"):
         setattr(error, name, told[name])
     error.place, error.largest = place, largest
     return error

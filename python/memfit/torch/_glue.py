@@ -289,9 +289,9 @@ def measure(func: Any, args: Any, kwargs: Any, on: str | None = None) -> tuple[A
     return result, None if peak is None else max(0, peak - max(used, 0))
 
 
-def measure_peak(func: Any, args: Any) -> tuple[Any, int | None]:
+def measure_peak(func: Any, args: Any, kwargs: Any = None) -> tuple[Any, int | None]:
     """As `measure`, with the bytes of what is made."""
-    return _measure(func, args, None, on_device)[:2]
+    return _measure(func, args, kwargs, on_device)[:2]
 
 
 def _measure(func: Any, args: Any, kwargs: Any, on: str) -> tuple[Any, int | None, int]:

@@ -28,7 +28,7 @@ Surveyed: TypeAlias = tuple[Files | None, Known, Floor | None, int | None, Tried
 # Attributes of a `BudgetError`, beside its message and its hint.
 _TOLD = (
     "budget_bytes", "least_budget_bytes", "floor_bytes", "dominant", "proved", "op", "asked", "operands",
-    "pinned", "kept", "place", "largest",
+    "pinned", "kept", "slow", "place", "largest",
 )  # fmt: skip
 
 

@@ -78,6 +78,8 @@ class Report:
     gradients: list[Sample] = field(default_factory=list)
     """How far the gradients of sampled steps were from the exact ones, beside those of another batch."""
     guided: bool = False
+    left_why: str | None = None
+    """Why the last step was not as its plan has it, if there was one and it was not followed to its end."""
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
     _recorded: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
@@ -112,7 +114,7 @@ class Report:
     ) -> None:
         """Takes in one more step, by what the engine counted before and after it."""
         self.peak_bytes = max(self.peak_bytes or 0, after["peak_bytes"])
-        self.guided = stepped["guided"]
+        self.guided, self.left_why = stepped["guided"], stepped["left"]
         self.recompute_seconds = stepped["recompute_ns"] / 1e9
         if stepped["predicted_ns"] is not None:
             self.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
@@ -133,6 +135,8 @@ class Report:
         if self.lossy:
             identical = f"no: values wait in {_listed(self.lossy)}, as was asked for"
         plan = "followed" if self.guided else "not followed (decided op by op)"
+        if self.left_why:
+            plan = f"left {self.left_why}; decided op by op from there"
         rows = [
             ("budget", memory(self.budget_bytes)),
             ("peak", f"{base} without, {peak} with (predicted), {measured} with ({self._measured()})"),

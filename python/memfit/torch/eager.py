@@ -89,6 +89,10 @@ class Budget:
     codecs that lose something; without a plan none is used. `"quantised-state"` has the state of optimizers
     wait in eight bits between their steps (`quantise_state`), with a plan or without.
 
+    Recomputation of more than `patience` times the work of the program's own ops, and ten seconds beside
+    that, ends in a `BudgetError`, which names a budget that would hold all that the program holds there.
+    `None` goes on for as long as it takes.
+
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through; the last bits differ then. docs/pytorch-ops.md has the list.
     """
@@ -106,6 +110,7 @@ class Budget:
         spill: str | os.PathLike[str] | None = None,
         link: int | float | str | None = None,
         recompute: bool = True,
+        patience: float | None = 20.0,
         lossless: str | Sequence[str] = (),
         lossy: str | Sequence[str] = (),
     ) -> None:
@@ -122,6 +127,7 @@ class Budget:
             "spill": None if spill is None else os.fspath(spill),
             "link": None if link is None else float(parse_bytes(link)),
             "recompute": recompute,
+            "patience": patience,
             "lossless": names(lossless),
             "lossy": [name for name in names(lossy) if name != _quantised.NAME],
         }

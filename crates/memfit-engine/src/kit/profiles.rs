@@ -41,13 +41,24 @@ impl OpProfile {
         expected(time, measured.max(1))
     }
 
-    /// It has run: ns as [`OpProfile::expects`] has them, and scratch bytes if they were measured.
+    /// It has run: ns as [`OpProfile::expects`] has them, and scratch bytes if they were measured. Where nobody can say what it will
+    /// make, they are with those of its results, and stay a bound: the most that was seen.
     pub fn ran(&mut self, time: u64, workspace: Option<u64>) {
+        let seen = self.most_seen();
         self.time = time;
         self.runs = self.runs.saturating_add(1);
-        if let Some(workspace) = workspace {
+        let Some(workspace) = workspace else { return };
+        if self.fresh.is_none() {
+            self.workspace = workspace.max(seen);
+        } else {
             (self.workspace, self.guessed) = (workspace, false);
         }
+    }
+
+    /// The most bytes, those of results included, that it was seen to take whose results nobody can say beforehand.
+    #[must_use]
+    pub fn most_seen(&self) -> u64 {
+        if self.fresh.is_none() && self.time > 0 { self.workspace } else { 0 }
     }
 
     /// It was seen to take scratch memory; the most of all times counts.
@@ -56,8 +67,13 @@ impl OpProfile {
     }
 
     /// Its results had other sizes. Once a kernel may know better than its description; after that its sizes depend on the
-    /// data.
+    /// data, and there is room for the most that it was seen to make.
     pub fn correct(&mut self, fresh: Vec<u64>) {
+        if self.corrected && self.fresh.is_some() {
+            let made = |sizes: &[u64]| sizes.iter().fold(0_u64, |sum, &size| sum.saturating_add(size));
+            let most = made(&fresh).max(self.fresh.as_deref().map_or(0, made));
+            (self.workspace, self.guessed) = (self.workspace.saturating_add(most), true);
+        }
         self.fresh = Some(fresh.into()).filter(|_| !self.corrected);
         self.corrected = true;
     }
@@ -211,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_profile_is_believed_as_far_as_it_was_measured() {
-        let mut profile = OpProfile { guessed: true, ..of_workspace(100) };
+        let mut profile = OpProfile { guessed: true, workspace: 100, ..OpProfile::nothing() };
         profile.ran(OpProfile::expects(profile.time, 80), None);
         assert_eq!((profile.time, profile.workspace, profile.guessed), (80, 100, true));
         // A machine that was busy: a quarter more at the most.
@@ -224,6 +240,15 @@ mod tests {
         assert_eq!(profile.fresh.as_deref(), Some(&[8][..]));
         profile.correct(vec![16]);
         assert_eq!(profile.fresh, None, "they depend on the data");
+        assert_eq!((profile.workspace, profile.guessed), (56, true), "room for what it makes");
+        profile.ran(100, Some(30));
+        assert_eq!((profile.workspace, profile.most_seen()), (56, 56), "the most that was seen");
+        profile.ran(100, Some(90));
+        assert_eq!((profile.workspace, profile.guessed), (90, true));
+        let mut unknown = OpProfile { guessed: true, ..of_workspace(1000) };
+        assert_eq!(unknown.most_seen(), 0);
+        unknown.ran(10, Some(300));
+        assert_eq!((unknown.workspace, unknown.guessed), (300, true), "what was seen, not what was guessed");
         assert_eq!(OpProfile::nothing().fresh.as_deref(), Some(&[][..]));
     }
 }

@@ -20,6 +20,9 @@ use super::watched::Watched;
 use super::within::Within;
 use crate::failure::raise;
 
+/// So much recomputation is borne whatever the program's own ops take.
+const PATIENT: Nanos = Nanos(10_000_000_000);
+
 thread_local! {
     /// Its address is the thread's own.
     static HERE: u8 = const { 0 };
@@ -119,6 +122,7 @@ impl Eager {
             drop(super::ops::take_known());
         }
         let means = means.unwrap_or_default();
+        let patience = means.patience.filter(|_| !evict_all);
         let settings = means.settings(Bytes(budget))?;
         let storing = if evict_all { Storing::Never } else { settings.storing };
         let (align, evictor) = (Bytes(align), evictor.to_owned());
@@ -126,6 +130,7 @@ impl Eager {
         let settings = Settings { align, evictor, cut: !evict_all, storing, parking, ..settings };
         let mut inner = Inner::new(Glue::new(glue)?, settings, means.shelves())?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
+        inner.engine.limit_pace(patience, PATIENT);
         Ok(Eager {
             inner: Mutex::new(Some(inner)),
             within: AtomicUsize::new(0),

@@ -51,6 +51,8 @@ pub(super) struct Glue {
     pub(super) is_unreferenced: Py<PyAny>,
     /// `measure(func, args, kwargs)`: calls, and returns the result and the scratch bytes that were seen.
     pub(super) measure: Py<PyAny>,
+    /// `measure_peak(func, args, kwargs)`: the same, with the bytes of what is made.
+    pub(super) measure_peak: Py<PyAny>,
     /// Makes the error for a budget that is too small.
     /// `timed(func, args, kwargs)`, where calls return before they are done: as `measure`, with the ns that the device took, and
     /// with the bytes that neither are results nor went away.
@@ -105,6 +107,7 @@ impl Glue {
             refill: take("refill")?,
             is_unreferenced: take("is_unreferenced")?,
             measure: take("measure")?,
+            measure_peak: take("measure_peak")?,
             timed: glue.getattr("timed")?.extract()?,
             no_room: take("no_room")?,
             parts: take("parts")?,

@@ -26,6 +26,8 @@ pub(super) struct Means {
     link: Option<f64>,
     /// Whether ops may run again where there is room for copies.
     recompute: bool,
+    /// How many times as long as the program's own ops recomputation may take without a plan.
+    pub(super) patience: Option<f64>,
     /// Names of codecs.
     lossless: Vec<String>,
     lossy: Vec<String>,

@@ -43,6 +43,8 @@ pub(super) struct Pending {
     pub(super) switches: u32,
     /// Whether its scratch memory is to be measured.
     pub(super) measured: bool,
+    /// Where nobody can say what it will make: what it takes is with its results, and no less than it was seen to take.
+    pub(super) seen: Option<u64>,
     /// Bytes of its results, if what it takes beside them is a guess: it is held to what there is.
     pub(super) held_to: Option<u64>,
     /// Bytes, results and scratch memory, for which there was no room when it ran.
@@ -94,6 +96,10 @@ impl Torch {
                 (on_device, taken) = (Some(time), more);
                 (result, if pending.measured { Some(workspace) } else { pending.workspace })
             })
+        } else if let Some(seen) = pending.seen.filter(|_| pending.measured) {
+            let told = self.glue.measure_peak.bind(py).call1((func, args, kwargs));
+            let told = told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>());
+            told.map(|(result, peak)| (result, peak.map(|peak| peak.max(seen))))
         } else if pending.measured {
             let told = self.glue.measure.bind(py).call1((func, args, kwargs));
             told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>())

@@ -96,6 +96,7 @@ impl Inner {
             generator: None,
             switches,
             measured: false,
+            seen: None,
             timed: false,
             taken: 0,
             held_to: None,
@@ -103,7 +104,8 @@ impl Inner {
             started: false,
             state: None,
             result: Some(result.clone().unbind()),
-            workspace: Some(call.workspace.0),
+            // It was measured with what it has made.
+            workspace: Some(given.iter().fold(call.workspace.0, |rest, &bytes| rest.saturating_sub(bytes))),
             aside: 0,
             time: call.time.0,
         });

@@ -81,7 +81,11 @@ impl Inner {
             return raised;
         }
         match fault {
-            Fault::NoRoom(no_room) => self.no_room(py, &no_room).unwrap_or_else(|error| error),
+            Fault::NoRoom(no_room) => self.no_room(py, &no_room, None).unwrap_or_else(|error| error),
+            Fault::Thrashing(thrashing) => {
+                let told = Some(thrashing.to_string());
+                self.no_room(py, &thrashing.no_room, told).unwrap_or_else(|error| error)
+            }
             fault @ Fault::Gone { .. } => PyOSError::new_err(format!(
                 "memfit: {fault}\nhint: what the step has written so far is written; go on from a checkpoint"
             )),
@@ -90,9 +94,11 @@ impl Inner {
         }
     }
 
-    fn no_room(&self, py: Python<'_>, no_room: &NoRoom) -> PyResult<PyErr> {
+    /// The error of a budget that is too small, with `slow` to say where recomputation takes too long.
+    fn no_room(&self, py: Python<'_>, no_room: &NoRoom, slow: Option<String>) -> PyResult<PyErr> {
         let told = PyDict::new(py);
-        told.set_item("message", no_room.to_string())?;
+        told.set_item("slow", slow.is_some())?;
+        told.set_item("message", slow.unwrap_or_else(|| no_room.to_string()))?;
         told.set_item("op", &no_room.op)?;
         told.set_item("asked", no_room.asked.0)?;
         told.set_item("budget", no_room.budget.0)?;

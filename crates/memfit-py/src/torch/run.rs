@@ -123,7 +123,10 @@ impl Inner {
         let result = self.book(py, &mut prepared, ran)?;
         self.keep_after(py, &prepared, &result)?;
         if self.watched.is_some() {
-            self.watch_op(&prepared.op.name, &prepared.addresses, &result, prepared.needs.known.workspace)?;
+            // What is made is counted by itself.
+            let known = &prepared.needs.known;
+            let scratch = if known.fresh.is_some() { known.workspace } else { 0 };
+            self.watch_op(&prepared.op.name, &prepared.addresses, &result, scratch)?;
         }
         self.reads = prepared.reads;
         if self.evict_all {
@@ -287,6 +290,7 @@ impl Inner {
     ) -> PyResult<Pending> {
         let known = &prepared.needs.known;
         let least = if self.engine.host.glue.is_limited { 0 } else { MEASURED };
+        let profiled = prepared.needs.profile.is_some();
         self.engine.host.pending = Some(Pending {
             op: Arc::clone(&prepared.op),
             args: args.clone().unbind(),
@@ -294,8 +298,9 @@ impl Inner {
             template: prepared.template.take_if(|_| prepared.again),
             generator: prepared.generator.take(),
             switches: prepared.switches,
-            measured: prepared.needs.profile.is_some() && known.guessed && known.workspace > least,
-            timed: prepared.needs.profile.is_some() && known.runs < TIMED,
+            measured: profiled && known.guessed && (known.fresh.is_none() || known.workspace > least),
+            seen: known.fresh.is_none().then(|| known.most_seen()),
+            timed: profiled && known.runs < TIMED && known.fresh.is_some(),
             taken: 0,
             held_to: known.guessed.then(|| prepared.sizes().unwrap_or_default().iter().sum()),
             refused: None,

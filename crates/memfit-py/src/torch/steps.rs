@@ -78,6 +78,9 @@ impl Inner {
         let told = PyDict::new(py);
         told.set_item("sequence", stepped.sequence.map(|sequence| sequence.to_string()))?;
         told.set_item("guided", stepped.guided)?;
+        let left = self.engine.why_left().filter(|_| stepped.expected && !stepped.guided);
+        told.set_item("left", left)?;
+        told.set_item("expected", stepped.expected)?;
         told.set_item("wants_plan", stepped.wants_plan)?;
         told.set_item("recompute_ns", stepped.recompute_ns)?;
         told.set_item("predicted_ns", stepped.predicted_ns)?;
