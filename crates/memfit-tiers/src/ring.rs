@@ -15,8 +15,7 @@ use std::os::fd::AsRawFd as _;
 use io_uring::{IoUring, opcode, types::Fd};
 use memmap2::{Advice, MmapMut};
 
-/// Direct I/O takes addresses, positions and sizes that are multiples of it.
-pub(crate) const ALIGN: usize = 4096;
+use crate::scratch::ALIGN;
 
 /// Pieces under way at a time.
 const DEPTH: u8 = 4;

@@ -14,6 +14,9 @@ use linux as direct;
 #[cfg(not(target_os = "linux"))]
 use other as direct;
 
+/// Direct I/O takes addresses, positions and sizes that are multiples of it.
+pub(crate) const ALIGN: usize = 4096;
+
 /// See the head of this file.
 pub(crate) struct Scratch {
     file: File,
@@ -47,7 +50,7 @@ impl Scratch {
         self.direct.is_some()
     }
 
-    /// Writes all `bytes` at `offset`, a multiple of 4096; up to the next multiple zeros may follow them.
+    /// Writes all `bytes` at `offset`, a multiple of [`ALIGN`]; up to the next multiple zeros may follow them.
     ///
     /// # Errors
     ///
@@ -59,7 +62,7 @@ impl Scratch {
         }
     }
 
-    /// Fills `bytes` with what is at `offset`, a multiple of 4096.
+    /// Fills `bytes` with what is at `offset`, a multiple of [`ALIGN`].
     ///
     /// # Errors
     ///
@@ -80,7 +83,8 @@ mod linux {
 
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-    use crate::ring::{ALIGN, Ring, Transfer};
+    use super::ALIGN;
+    use crate::ring::{Ring, Transfer};
 
     /// A ring for each direction: both are used at a time.
     pub(super) struct Direct {

@@ -13,10 +13,7 @@ use memfit_engine::alloc::{self, Allocator};
 use memfit_ir::Bytes;
 use rustc_hash::FxHasher;
 
-use crate::scratch::Scratch;
-
-/// Ranges are multiples of it, as direct I/O asks for.
-const ALIGN: Bytes = Bytes(4096);
+use crate::scratch::{ALIGN, Scratch};
 
 /// The directory can't be used for copies.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +55,7 @@ impl Spill {
         let file = Scratch::new(directory).map_err(failed)?;
         let best_fit = alloc::by_name("best-fit");
         let best_fit = best_fit.ok_or_else(|| failed(std::io::Error::other("no allocator for it")))?;
-        let free = (best_fit.make)(capacity, ALIGN);
+        let free = (best_fit.make)(capacity, Bytes(ALIGN as u64));
         Ok(Spill { file: Arc::new(file), directory: directory.to_owned(), free: Arc::new(Mutex::new(free)) })
     }
 
