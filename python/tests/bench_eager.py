@@ -1,17 +1,27 @@
 """Figures of the eager host, beside plain PyTorch in the same process. Not a test.
 
-    PYTHONPATH=python python python/tests/bench_eager.py
+    PYTHONPATH=python python python/tests/bench_eager.py [--models]
 
 Processor time, medians of paired runs: per op without eviction, and per step at `floor+60%` with the two
 parts that make it longer: ops that run again, and everything else (the mode, the engine, the arguments).
+
+`--models` has whole models of a few million parameters instead, on one thread: in each round a plain step,
+one under a bare dispatch mode that only calls the op, one under `enable` with room to spare, and one of `fit`
+guided by a plan within `floor+60%`. What a face takes beyond the plain step is told as a multiple of what the
+bare mode takes beyond it; of `fit`, without what it computes again.
 """
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from everyday import MODELS, adamw
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from training import OPTIMIZERS, Case, images
 
 import memfit.torch
 
@@ -83,6 +93,83 @@ def training(
     return step
 
 
+class Bare(TorchDispatchMode):
+    """Calls each op, and counts them."""
+
+    ops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops += 1
+        return func(*args, **(kwargs or {}))
+
+
+def spent(run: Callable[[], object]) -> float:
+    """Milliseconds of the processor."""
+    started = time.process_time()
+    run()
+    return 1000 * (time.process_time() - started)
+
+
+def model(name: str, case: Case, rounds: int = 15) -> None:
+    torch.manual_seed(0)
+    net, data = case.make(), case.data()
+    optimizer = OPTIMIZERS[case.optimizer](net.parameters())
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = case.loss(net, *data)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    bare = Bare()
+
+    def watched() -> None:
+        with bare:
+            step()
+
+    for _ in range(3):
+        step()
+    fitted = memfit.torch.fit(step, memfit.torch.floor(step).share(0.6))
+    for _ in range(5):
+        fitted()
+    times: dict[str, list[float]] = {name: [] for name in ("plain", "bare", "enable", "fit", "again")}
+    for _ in range(rounds):
+        times["plain"].append(spent(step))
+        times["bare"].append(spent(watched))
+        with memfit.torch.enable(1 << 40):
+            step()
+            times["enable"].append(spent(step))
+        fitted()
+        times["fit"].append(spent(fitted))
+        times["again"].append(1000 * (fitted.report.recompute_seconds or 0.0))
+    plain, mode, enable, guided, again = map(statistics.median, times.values())
+    pairs = list(zip(*times.values(), strict=True))
+    extra = statistics.median(b - a for a, b, *_ in pairs)
+    of_enable = statistics.median(c - a for a, _, c, *_ in pairs) / extra
+    of_fit = statistics.median(d - e - a for a, _, _, d, e in pairs) / extra
+    followed = "" if fitted.report.guided else f" (not guided: {fitted.report.left_why})"
+    fitted.close()
+    print(
+        f"| {name}, {bare.ops // rounds} ops | {plain:.1f} ms | {mode:.1f} ms "
+        f"| {enable:.1f} ms, {of_enable:.1f} x | "
+        f"{guided:.1f} ms, {again:.1f} of them again, {of_fit:.1f} x |{followed}",
+        flush=True,
+    )
+
+
+def models() -> None:
+    import torchvision
+
+    torch.set_num_threads(1)
+    resnet = adamw(lambda: torchvision.models.resnet18(num_classes=10), lambda: images(8, 64))
+    for name, case in {
+        **{name: MODELS[name] for name in ("llama", "t5", "clip", "mamba")},
+        "resnet18": resnet,
+    }.items():
+        model(name, case)
+
+
 def main() -> None:
     import torchvision
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -101,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    models() if "--models" in sys.argv else main()

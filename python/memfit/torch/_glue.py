@@ -125,6 +125,7 @@ def describe(func: Any) -> dict[str, Any]:
     factory = not any("Tensor" in str(argument.type) for argument in schema.arguments)
     sized = [factory or _decides_size(str(argument.type)) for argument in schema.arguments]
     return {
+        "call": _direct(func),
         "name": f"{namespace}.{func.__name__}" if hasattr(func, "__name__") else str(func),
         "way": _way(func, base, any(written)),
         "effect": _effect(func, base, namespace, tags),
@@ -145,6 +146,13 @@ def describe(func: Any) -> dict[str, Any]:
         "signs": _signs(f"{namespace}.{getattr(func, '__name__', '')}"),
         "shape": _ops.SHAPE_ONLY.get(f"{namespace}.{getattr(func, '__name__', '')}"),
     }
+
+
+def _direct(func: Any) -> Any:
+    """What `func`, of PyTorch's own, only hands its arguments to; of others `func`."""
+    if type(func) is not torch._ops.OpOverload or func.namespace != "aten":
+        return func
+    return func if getattr(func, "_pyobj_dispatcher", None) is not None else func._op
 
 
 def _signs(name: str) -> tuple[int, int | None] | None:

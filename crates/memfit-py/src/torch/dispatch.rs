@@ -119,7 +119,7 @@ impl Inner {
         let op = self.ops.op(func, &self.engine.host.glue)?;
         match op.way {
             Way::Metadata => {
-                let result = func.call(args.clone(), kwargs)?;
+                let result = op.call.bind(py).call(args.clone(), kwargs)?;
                 if op.writes.at(0)
                     && let Ok(storage) = args.get_item(0)?.call_method0(pyo3::intern!(py, "untyped_storage"))
                 {

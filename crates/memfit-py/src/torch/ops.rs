@@ -57,6 +57,8 @@ pub(super) struct Norm {
 pub(super) struct Op {
     /// Kept, so that its address stays its own.
     pub(super) func: Py<PyAny>,
+    /// What is called for it: it does the same, without a frame of Python's where there is a way.
+    pub(super) call: Py<PyAny>,
     pub(super) name: String,
     pub(super) way: Way,
     pub(super) effect: Effect,
@@ -117,6 +119,7 @@ impl Op {
         let norm = told.get_item("norm")?.extract::<Option<(Option<usize>, Vec<usize>)>>()?;
         Ok(Op {
             func: func.clone().unbind(),
+            call: told.get_item("call")?.unbind(),
             name: told.get_item("name")?.extract()?,
             way,
             effect,

@@ -104,7 +104,8 @@ impl Torch {
             let told = self.glue.measure.bind(py).call1((func, args, kwargs));
             told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>())
         } else {
-            let result = func.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)));
+            let result =
+                pending.op.call.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)));
             result.map(|result| (result, pending.workspace))
         };
         pending.refused = limit.as_ref().filter(|_| called.is_err()).and_then(Limit::refused);
