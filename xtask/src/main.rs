@@ -205,8 +205,15 @@ fn lints() -> Result<()> {
     licences::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
+    let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];
+    run::command("cargo", outside_format, NONE)?;
+    outside("clippy", &["--all-targets", "--", "-D", "warnings"])?;
     // No GPU and no toolkit is needed to know that it compiles.
-    run::command("cargo", ["check", "--package", "memfit-burn", "--features", "cuda,zoo"], NONE)?;
+    run::command(
+        "cargo",
+        ["check", "--package", "memfit-burn", "--features", "cuda,zoo,ndarray,train"],
+        NONE,
+    )?;
     toolchains::oldest()?;
     python::lint()
 }
@@ -230,7 +237,15 @@ fn rust() -> Result<()> {
     } else {
         run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
     }
+    outside("test", &["--test", "learner"])?;
     hammer(50_000, 1, false)
+}
+
+/// Has cargo do `what` for the crate that uses memfit from outside the workspace, with a lock file of its own.
+fn outside(what: &str, options: &[&str]) -> Result<()> {
+    let manifest = ["--locked", "--manifest-path", "examples/burn-outside/Cargo.toml"];
+    let all = [what, "--target-dir", "target"].into_iter().chain(manifest).chain(options.iter().copied());
+    run::command("cargo", all, NONE)
 }
 
 fn bless() -> Result<()> {

@@ -40,6 +40,8 @@ mod settings;
 mod v021;
 
 pub use memfit::engine::Fault;
+pub use memfit::engine::evict::Sieve;
+pub use memfit::ir::Tier;
 pub use meter::Meter;
 pub use settings::{Budget, Disk, Mode, Options};
 pub use v021::*;

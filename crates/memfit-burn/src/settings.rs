@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memfit::Bytes;
+use memfit::engine::evict::{self, Sieve};
 
 use crate::meter::Meter;
 
@@ -86,6 +87,13 @@ pub struct Options {
     pub mode: Mode,
     /// Whether each step is recorded, for [`crate::take_recorded`].
     pub record: bool,
+    /// Who chooses online what goes: a name of [`evict::EVICTORS`], as `memfit strategies` lists them.
+    pub evictor: &'static str,
+    /// Which candidates it looks at: with [`Sieve::sample`] about √n of n, with [`Sieve::share_of_mean`] none that is much smaller than
+    /// the others.
+    pub sieve: Sieve,
+    /// Exponents for the evictor `megengine`: of evicted neighbours, bytes and staleness.
+    pub exponents: [f64; 3],
     /// What plans: a name of [`memfit::StepPlanner::strategies`]. By default `auto`, the cheapest of all ways.
     pub strategy: &'static str,
     /// For everything drawn at random in planning.
@@ -111,6 +119,9 @@ impl Default for Options {
             lossy: &[],
             mode: Mode::Online,
             record: false,
+            evictor: "best",
+            sieve: Sieve::default(),
+            exponents: evict::Options::default().exponents,
             strategy: memfit::AUTO,
             seed: 0,
             patience: Duration::MAX,

@@ -109,6 +109,35 @@ fn tensors_go_from_thread_to_thread() {
     assert!(report(&FlexDevice).engine.peak.0 <= 3 << 20);
 }
 
+/// Three threads hold a tensor, and each uses it for the last time at the same moment: two in an op, one by giving it up.
+#[test]
+fn the_last_use_may_be_on_several_threads() {
+    const ROUNDS: usize = 3000;
+    let _alone = alone();
+    enable(&FlexDevice, Budget::of(1 << 20)).unwrap();
+    let worker = |add: f32| {
+        let (sender, tensors) = std::sync::mpsc::sync_channel::<Tensor<Memfit<Flex>, 1>>(1);
+        let thread = std::thread::spawn(move || {
+            let sums = tensors.iter().map(|tensor| match add {
+                0.0 => 4.0,
+                _ => (tensor + add).tanh().sum().into_scalar(),
+            });
+            sums.collect::<Vec<f32>>()
+        });
+        (sender, thread)
+    };
+    let workers = [0.0, 20.0, 30.0].map(worker);
+    for _ in 0..ROUNDS {
+        let tensor = Tensor::<Memfit<Flex>, 1>::ones([4], &FlexDevice);
+        workers.iter().for_each(|(sender, _)| sender.send(tensor.clone()).unwrap());
+    }
+    for (sender, thread) in workers {
+        drop(sender);
+        assert_eq!(thread.join().unwrap(), [4.0; ROUNDS]);
+    }
+    assert_eq!(report(&FlexDevice).tensors, 0);
+}
+
 #[test]
 fn two_threads_train_beside_each_other() {
     let _alone = alone();

@@ -313,7 +313,7 @@ fn sieves_never_hold_all_back() {
     for entry in EVICTORS {
         for sieve in [
             Sieve { sample: true, ..Sieve::default() },
-            Sieve { skip_small: true, ..Sieve::default() },
+            Sieve { share_of_mean: 0.01, ..Sieve::default() },
             Sieve { minimum: 1 << 40, ..Sieve::default() },
         ] {
             let settings = Settings {

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use burn_backend::{Bytes, DType, TensorData};
+use burn_backend::{Bytes, DType, Distribution, TensorData};
 use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
-use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr, TensorHandle};
+use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr, RandomOpIr, TensorHandle};
 
 /// A Burn backend that memfit can run.
 pub trait Backend: BackendIr {
@@ -14,6 +14,11 @@ pub trait Backend: BackendIr {
     /// Whether random numbers are drawn by memfit, from the stream that this backend itself would have drawn from.
     /// Else each random op has a seed of its own, which is replayed.
     const HOST_DRAWS: bool;
+
+    /// The distribution that a random op draws from, where memfit draws for it.
+    fn distribution(op: &RandomOpIr) -> Distribution {
+        op.distribution
+    }
 
     /// The address of the bytes behind `handle`, whatever names that address; `None` if it can't be known.
     fn address(handle: &Self::Handle) -> Option<NonZeroUsize>;

@@ -14,6 +14,7 @@ use memfit::engine::Fault;
 
 use super::backend::Backend;
 use super::core::Core;
+use super::turn;
 use crate::settings::Options;
 
 /// The way from Burn's router to memfit.
@@ -87,7 +88,15 @@ impl<B: Backend> RunnerClient for MemfitClient<B> {
     type Device = B::Device;
 
     fn register_op(&self, op: OperationIr) {
-        self.must(|core| core.register(op));
+        let OperationIr::Drop(_) = &op else { return self.must(|core| core.register(op)) };
+        let client = self.clone();
+        turn::end(move || {
+            let ended = client.with(|core| core.register(op));
+            // A second panic would end the process.
+            if !std::thread::panicking() {
+                client.must(|_| ended);
+            }
+        });
     }
 
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {

@@ -7,12 +7,13 @@ use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
-use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, Settings, Storing, TensorId};
-use memfit::ir::{Codec, Effect, Need, Role};
-use memfit::tiers::{self, Room, Shelf};
-use memfit::{Bytes, Failure, Nanos, host_settings};
+use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, TensorId};
+use memfit::ir::{Effect, Need, Role};
+use memfit::tiers::Shelf;
+use memfit::{Bytes, Nanos};
 use rustc_hash::FxHashMap;
 
+use super::asked::{bad, room, settings};
 use super::backend::Backend;
 use super::host::BurnHost;
 use super::ops;
@@ -20,7 +21,7 @@ use super::own;
 use super::recipe::{Made, Pen};
 use super::scratch::{signature, taken};
 use super::steps::Steps;
-use crate::settings::{Budget, Disk, Mode, Options};
+use crate::settings::{Mode, Options};
 
 /// A tensor that the program holds.
 #[derive(Clone, Copy)]
@@ -115,33 +116,6 @@ struct Shape {
     update: Option<BurnId>,
 }
 
-/// The memory for copies that `options` ask for.
-fn room(options: &Options) -> Room {
-    let disk =
-        |disk: Disk| tiers::Disk { capacity: disk.budget.bytes(), directory: disk.directory.to_owned() };
-    Room { host: options.host.map(Budget::bytes), disk: options.disk.map(disk), link: options.link }
-}
-
-/// The settings that `options` ask for.
-fn settings(options: &Options) -> Result<Settings, Fault> {
-    let started = Instant::now();
-    let is_named = !options.lossless.is_empty() || !options.lossy.is_empty();
-    // One that encodes whatever is said has something to do so with.
-    let encodes = !is_named && options.strategy.starts_with("compress:");
-    let lossless = if encodes { &[Codec::Zvc.name()] } else { options.lossless };
-    let budget = options.budget.bytes();
-    let storing = if options.recompute { Storing::WhereCheaper } else { Storing::Always };
-    let settings = host_settings(budget, &room(options), [lossless, options.lossy], &|| started.elapsed())
-        .map_err(bad)?;
-    let parking = settings.tiers.iter().any(Option::is_some);
-    Ok(Settings { patience: options.patience.into(), storing, parking, ..settings })
-}
-
-/// A failure of memfit's as the engine's fault.
-pub(super) fn bad(failure: Failure) -> Fault {
-    Fault::BadCall(failure.to_string())
-}
-
 impl<B: Backend> Core<B> {
     pub(super) fn new(device: B::Device, options: Options) -> Result<Core<B>, Fault> {
         let shelf = Shelf::new(room(&options)).map_err(|error| bad(error.into()))?;
@@ -174,14 +148,15 @@ impl<B: Backend> Core<B> {
         self.tensors.len()
     }
 
-    fn known(&self, tensor: &TensorIr) -> Result<Known, Fault> {
-        let known = self.tensors.get(&tensor.id).map(|entry| entry.known);
+    /// The engine's name of a tensor that the program holds.
+    pub(super) fn named(&self, id: BurnId) -> Result<TensorId, Fault> {
+        self.known(id).map(|known| known.tensor)
+    }
+
+    fn known(&self, id: BurnId) -> Result<Known, Fault> {
+        let known = self.tensors.get(&id).map(|entry| entry.known);
         known.ok_or_else(|| {
-            Fault::BadCall(format!(
-                "tensor `{}` is not there: memfit was enabled after it was made, or another thread used it for \
-                 the last time at this moment; hand a tensor to another thread, or give each its own",
-                tensor.id
-            ))
+            Fault::BadCall(format!("tensor `{id}` is not there: memfit was enabled after it was made"))
         })
     }
 
@@ -250,7 +225,7 @@ impl<B: Backend> Core<B> {
             let ends = input.status == TensorStatus::ReadWrite;
             operands.push(Operand {
                 id: input.id,
-                known: self.known(input)?,
+                known: self.known(input.id)?,
                 ends,
                 bytes: ops::bytes(input),
             });
@@ -472,8 +447,8 @@ impl<B: Backend> Core<B> {
         &mut self,
         tensor: &TensorIr,
     ) -> Result<DynFut<Result<TensorData, ExecutionError>>, Fault> {
-        let known = self.known(tensor)?;
-        self.engine.get(known.tensor)?;
+        let named = self.named(tensor.id)?;
+        self.engine.get(named)?;
         self.engine.host.runner.check()?;
         let data = self.engine.host.runner.inner().read_tensor_async(ops::read_only(tensor));
         if tensor.status == TensorStatus::ReadWrite {
@@ -484,8 +459,8 @@ impl<B: Backend> Core<B> {
 
     /// The handle of a tensor, to be taken elsewhere.
     pub(super) fn handle(&mut self, tensor: &TensorIr) -> Result<B::Handle, Fault> {
-        let known = self.known(tensor)?;
-        self.engine.get(known.tensor)?;
+        let named = self.named(tensor.id)?;
+        self.engine.get(named)?;
         self.engine.host.runner.check()?;
         let handle = self.engine.host.runner.handle(&ops::read_only(tensor));
         if tensor.status == TensorStatus::ReadWrite {

@@ -16,6 +16,7 @@ use burn_router::{BackendRouter, RunnerClient as _};
 use super::backend::Backend;
 use super::channel::MemfitChannel;
 use super::own::{self, Bool, Call, Float, Int, Kind, Made, T, creations, methods, own};
+use super::turn::turn;
 
 /// Burn's own router over memfit.
 type Router<B> = BackendRouter<MemfitChannel<B>>;
@@ -78,6 +79,7 @@ impl<B: Backend> burn_backend::Backend for Memfit<B> {
 macro_rules! forward {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {$(
         fn $name($($arg: $ty),*) -> $out {
+            let _turn = turn();
             Router::<B>::$name($($arg),*)
         }
     )*};
@@ -87,6 +89,7 @@ macro_rules! forward {
 macro_rules! forward_records {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ident { $($field:ident),* };)*) => {$(
         fn $name($($arg: $ty),*) -> $out<Self> {
+            let _turn = turn();
             let made = Router::<B>::$name($($arg),*);
             $out { $($field: made.$field),* }
         }
@@ -104,7 +107,11 @@ macro_rules! refuse {
 
 /// The bytes of a tensor as they are: the router would turn them into the default type.
 async fn read<B: Backend>(tensor: T<B>) -> Result<TensorData, ExecutionError> {
-    tensor.client.clone().read_tensor_async(tensor.into_ir()).await
+    let data = {
+        let _turn = turn();
+        tensor.client.clone().read_tensor_async(tensor.into_ir())
+    };
+    data.await
 }
 
 impl<B: Backend> TransactionOps<Self> for Memfit<B> {}

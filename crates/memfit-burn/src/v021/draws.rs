@@ -1,7 +1,7 @@
 //! Random numbers that can be drawn again.
 //!
-//! Flex draws from one global stream that nobody can set back. So memfit draws for it, from the same stream: the
-//! generator of `rand`'s `StdRng`, seeded and read as Flex does it, whose position can be noted and found again. Hence
+//! Flex and NdArray draw from one global stream each that nobody can set back. So memfit draws for them, from the same stream: the
+//! generator of `rand`'s `StdRng`, seeded and read as they do it, whose position can be noted and found again. Hence
 //! a network with dropout gives the same bits as without memfit, although its masks are drawn anew when they are needed.
 //! Other backends get a seed of its own for each random op.
 
@@ -56,14 +56,19 @@ impl Draws {
         (word < 1 << WORDS && seed < 1 << (63 - WORDS)).then_some(seed << WORDS | word)
     }
 
-    /// What `op` draws, at `state` or, without one, where the stream is; then the stream is where it was before or
+    /// What `op` draws from `how`, at `state` or, without one, where the stream is; then the stream is where it was before or
     /// behind it.
-    pub(crate) fn draw(&mut self, op: &RandomOpIr, state: Option<u64>) -> Option<TensorData> {
-        let Some(state) = state else { return data(op, &mut self.stream) };
+    pub(crate) fn draw(
+        &mut self,
+        op: &RandomOpIr,
+        how: Distribution,
+        state: Option<u64>,
+    ) -> Option<TensorData> {
+        let Some(state) = state else { return data(op, how, &mut self.stream) };
         let seed = *self.seeds.get(usize::try_from(state >> WORDS).ok()?)?;
         let mut stream = ChaCha12Rng::seed_from_u64(seed);
         stream.set_word_pos(u128::from(state & ((1 << WORDS) - 1)));
-        data(op, &mut stream)
+        data(op, how, &mut stream)
     }
 
     /// A number for the next random op, and never again.
@@ -74,9 +79,9 @@ impl Draws {
     }
 }
 
-/// As Flex draws it; `None` for a type that it doesn't draw.
-fn data(op: &RandomOpIr, rng: &mut ChaCha12Rng) -> Option<TensorData> {
-    let (shape, how): (Shape, Distribution) = (op.out.shape.clone(), op.distribution);
+/// As Flex and NdArray draw it; `None` for a type that they don't draw.
+fn data(op: &RandomOpIr, how: Distribution, rng: &mut ChaCha12Rng) -> Option<TensorData> {
+    let shape: Shape = op.out.shape.clone();
     Some(match op.out.dtype {
         DType::F64 => TensorData::random::<f64, _, _>(shape, how, rng),
         DType::F32 | DType::Flex32 => TensorData::random::<f32, _, _>(shape, how, rng),
@@ -114,10 +119,10 @@ mod tests {
             let theirs =
                 Flex::float_random([elements].into(), Distribution::Default, &FlexDevice, DType::F32.into());
             let before = draws.state();
-            let ours = draws.draw(&op(elements), None).unwrap();
+            let ours = draws.draw(&op(elements), Distribution::Default, None).unwrap();
             assert_eq!(ours, theirs.into_data());
             let after = draws.state();
-            assert_eq!(draws.draw(&op(elements), before).unwrap(), ours);
+            assert_eq!(draws.draw(&op(elements), Distribution::Default, before).unwrap(), ours);
             assert_eq!(draws.state(), after);
         }
     }

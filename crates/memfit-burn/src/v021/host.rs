@@ -37,7 +37,10 @@ pub struct Counters {
     pub updates: u64,
     /// The most bytes that the backend took for itself while an op ran, beyond what it made; only with a meter.
     pub temporaries: u64,
-    /// The most of it, in bytes, that was not counted where scratch counts: in the first run of an op, on operands that lie
+    /// The most bytes that there were by the meter when an op began, and what it makes: tensors and all else, but not what the op takes
+    /// for itself; only with a meter. Since [`crate::reset_peak`].
+    pub working: u64,
+    /// The most of [`Counters::temporaries`], in bytes, that was not counted where scratch counts: in the first run of an op, on operands that lie
     /// otherwise than ever before, or where more threads take part in a kernel, each with a buffer of its own.
     pub unforeseen: u64,
 }
@@ -209,7 +212,7 @@ impl<B: Backend> BurnHost<B> {
         let started = Instant::now();
         let drawn = match pending.op.as_ref().and_then(random) {
             Some(draw) if B::HOST_DRAWS => {
-                let drawn = self.draws.draw(draw, state);
+                let drawn = self.draws.draw(draw, B::distribution(draw), state);
                 let drawn = drawn.ok_or_else(|| HostError(format!("can't draw `{:?}`", draw.out.dtype)))?;
                 Some((draw.out.id, drawn))
             }
@@ -335,6 +338,7 @@ impl<B: Backend> Host for BurnHost<B> {
         if let (Some(meter), Some(before)) = (self.meter, before) {
             let own: u64 =
                 if pending.made == Made::Fresh { pending.outputs.iter().map(bytes).sum() } else { 0 };
+            self.counters.working = self.counters.working.max(before as u64 + own);
             let most = (meter.mark)().saturating_sub(before) as u64;
             let scratch = most.saturating_sub(own);
             self.counters.temporaries = self.counters.temporaries.max(scratch);

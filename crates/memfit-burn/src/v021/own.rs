@@ -99,6 +99,7 @@ pub(super) use own;
 macro_rules! methods {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty, $shapes:ident;)*) => {$(
         fn $name($($arg: <$kind as Kind<B>>::Outer),*) -> <$out as Made<B>>::Outer {
+            let _turn = turn();
             let mut call = Call::<B>::new(stringify!($name));
             $(<$kind as Kind<B>>::give($arg, &mut call);)*
             let made = own::shapes::$shapes(&call.inputs, &call.given);
@@ -112,6 +113,7 @@ pub(super) use methods;
 macro_rules! creations {
     ($($name:ident($($arg:ident: $kind:ty),*; $dtype:ident: $ty:ty) -> $out:ty, $shapes:ident;)*) => {$(
         fn $name($($arg: $kind,)* device: &B::Device, $dtype: $ty) -> <$out as Made<B>>::Outer {
+            let _turn = turn();
             let mut call = Call::<B>::on(stringify!($name), device);
             $(<$kind as Kind<B>>::give($arg, &mut call);)*
             <$ty as Kind<B>>::give($dtype, &mut call);

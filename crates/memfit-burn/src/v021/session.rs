@@ -16,6 +16,8 @@ use crate::settings::{Budget, Options};
 pub struct Report {
     /// The engine's account.
     pub engine: Stats,
+    /// The most that tensors may take; none where there is no limit.
+    pub budget: Option<Bytes>,
     /// The host's.
     pub host: Counters,
     /// Planned mode.
@@ -76,6 +78,7 @@ pub fn step<D: Device>(device: &D) -> Result<(), Fault> {
 pub fn report<D: Device>(device: &D) -> Report {
     client::<D::Backend>(device).with(|core| Report {
         engine: core.engine.stats(),
+        budget: Some(core.options.budget).filter(|budget| *budget != Budget::UNLIMITED).map(Budget::bytes),
         host: core.engine.host.counters,
         steps: core.steps.counters,
         busy_ns: Nanos::from(core.engine.host.busy).0,
@@ -99,7 +102,10 @@ pub fn evict_all<D: Device>(device: &D) {
 
 /// Counts the peak anew from what is in use now.
 pub fn reset_peak<D: Device>(device: &D) {
-    client::<D::Backend>(device).with(|core| core.engine.reset_peak());
+    client::<D::Backend>(device).with(|core| {
+        core.engine.reset_peak();
+        core.engine.host.counters.working = 0;
+    });
 }
 
 /// The last step, if [`Options::record`] asked for it.

@@ -6,8 +6,9 @@ use memfit::engine::{Allowance, Fault, Recorded, Settings, StepPlan, stepping};
 use memfit::ir::Role;
 use memfit::{Bytes, Nanos, PLANNING_SECONDS, PORTFOLIO};
 
+use super::asked::bad;
 use super::backend::Backend;
-use super::core::{Core, bad};
+use super::core::Core;
 use crate::settings::{Mode, Options};
 
 /// What planning has done.
@@ -42,11 +43,26 @@ pub(super) struct Steps {
     recorded: Option<Recorded>,
 }
 
+/// No step so far, and no plan.
+fn unplanned(of: &Options) -> Result<memfit::Steps, Fault> {
+    let options = stepping::Options { settled: 1, trusting: !of.record, ..stepping::Options::default() };
+    memfit::Steps::new(options, of.strategy, of.seed).map_err(bad)
+}
+
 impl Steps {
     pub(super) fn new(of: &Options) -> Result<Steps, Fault> {
-        let options = stepping::Options { settled: 1, trusting: !of.record, ..stepping::Options::default() };
-        let of = memfit::Steps::new(options, of.strategy, of.seed).map_err(bad)?;
-        Ok(Steps { counters: StepCounters::default(), of, recorded: None })
+        Ok(Steps { counters: StepCounters::default(), of: unplanned(of)?, recorded: None })
+    }
+
+    /// Forgets all plans.
+    pub(super) fn renew(&mut self, of: &Options) -> Result<(), Fault> {
+        self.of = unplanned(of)?;
+        Ok(())
+    }
+
+    /// The step that was recorded last, if somebody has asked for it and not taken it.
+    pub(super) fn recorded(&self) -> Option<&Recorded> {
+        self.recorded.as_ref()
     }
 
     /// The next step is expected to be that of `plan`, from an earlier run.

@@ -171,10 +171,7 @@ impl Best {
 
 impl Evictor for Best {
     fn choose(&mut self, state: &State, _ask: &Ask<'_>, victims: &mut Vec<u32>) {
-        let mut floor = self.sieve.minimum;
-        if self.sieve.skip_small {
-            floor = floor.max(state.pool_bytes / (state.pool_len.max(1) as u64) / 100);
-        }
+        let mut floor = self.sieve.floor(state);
         loop {
             self.settle(state);
             match self.heads(state, floor) {

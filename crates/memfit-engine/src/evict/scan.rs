@@ -7,10 +7,20 @@ use crate::state::State;
 pub struct Sieve {
     /// Look at about √n of n, spread over the whole pool. (DTR's prototype, MegEngine: theirs covers half.)
     pub sample: bool,
-    /// Leave out what is below 1 % of the mean size.
-    pub skip_small: bool,
+    /// Leave out what is smaller than this share of the mean size: 0.01 for 1 %, as DTR's prototype has it.
+    pub share_of_mean: f64,
     /// Leave out what is smaller than this many bytes.
     pub minimum: u64,
+}
+
+impl Sieve {
+    /// Bytes below which candidates are left out.
+    pub(crate) fn floor(&self, state: &State) -> u64 {
+        let mean = state.pool_bytes as f64 / state.pool_len.max(1) as f64;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+        let share = (mean * self.share_of_mean).ceil() as u64;
+        self.minimum.max(share)
+    }
 }
 
 /// A small generator, so that a run is the same on every machine: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -44,19 +54,20 @@ impl Scan {
     /// The candidate with the least score: of equals the last, and a score of 0 ends the pass. If the sieve
     /// holds all back, it is as if there were none.
     pub(crate) fn least(&mut self, state: &State, mut score: impl FnMut(u32) -> f64) -> Option<u32> {
-        let sieved = self.pass(state, true, &mut score);
-        if sieved.is_some() || self.sieve == Sieve::default() {
-            return sieved;
+        let mut sieve = self.sieve;
+        // A sample may miss all that are large enough, where most are small.
+        for next in [Sieve { sample: false, ..sieve }, Sieve::default()] {
+            let found = self.pass(state, sieve, &mut score);
+            if found.is_some() || sieve == Sieve::default() {
+                return found;
+            }
+            sieve = next;
         }
-        self.pass(state, false, &mut score)
+        self.pass(state, sieve, &mut score)
     }
 
-    fn pass(&mut self, state: &State, sieve: bool, score: &mut impl FnMut(u32) -> f64) -> Option<u32> {
-        let sieve = if sieve { self.sieve } else { Sieve::default() };
-        let mut floor = sieve.minimum;
-        if sieve.skip_small {
-            floor = floor.max(state.pool_bytes / (state.pool_len.max(1) as u64) / 100);
-        }
+    fn pass(&mut self, state: &State, sieve: Sieve, score: &mut impl FnMut(u32) -> f64) -> Option<u32> {
+        let floor = sieve.floor(state);
         let stride = if sieve.sample { state.pool_len.isqrt().max(1) } else { 1 };
         let (mut best, mut least) = (None, f64::INFINITY);
         let mut skip = if stride > 1 { self.draws.below(stride) } else { 0 };
