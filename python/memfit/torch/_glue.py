@@ -175,7 +175,14 @@ def _fills(func: Any, base: str) -> bool:
 
 
 def _decides_size(kind: str) -> bool:
-    return kind not in ("number", "Optional[number]", "float", "Optional[float]", "List[number]", "Generator")
+    """Whether a number for an argument of this kind does; one in the place of a tensor is an operand."""
+    return kind not in _VALUES
+
+
+_VALUES = (
+    "number", "Optional[number]", "float", "Optional[float]", "List[number]", "Generator",
+    "Tensor", "Optional[Tensor]",
+)  # fmt: skip
 
 
 def _marked(schema: Any, marks: list[bool]) -> tuple[list[bool], list[str]]:
