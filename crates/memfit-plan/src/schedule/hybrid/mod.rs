@@ -25,6 +25,7 @@ pub use titan::Titan;
 pub use uniform_blocks::UniformBlocks;
 
 // What all of the family stands on; strategies import it from here.
+use super::bound::least_time;
 use super::editor::Away;
 use super::homes::or_parked;
 use super::ids::NodeId;

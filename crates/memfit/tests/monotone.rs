@@ -1,0 +1,99 @@
+//! `auto` on random graphs with a link: more memory, of the device or of the host, and no slower plan but seldom.
+//!
+//! A part of the graphs; `MEMFIT_CASES=1000` takes as many.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
+
+use memfit::ir::Link;
+use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Nanos, Options, Tools, plan};
+use memfit_testkit::{Layered, cases, device, layered, trained};
+
+/// Parts of what lies between floor and peak, in percent.
+const BUDGETS: [u32; 6] = [5, 15, 30, 50, 70, 90];
+
+/// All values may wait in host memory at once, a quarter of their bytes, or a sixteenth.
+const PARTS: [u64; 3] = [16, 4, 1];
+
+/// Layers forward and backward with what lasts, or any graph, of which every third has sparse values.
+fn graph(seed: u64) -> Graph {
+    let small = usize::try_from(seed % 23).unwrap();
+    match seed % 2 {
+        0 => trained(2 + small % 4, 8192, seed),
+        _ => {
+            let (ops, sparse) = (5 + small, usize::try_from(seed % 3).unwrap());
+            layered(Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse }, seed)
+        }
+    }
+}
+
+/// With a link that is slow, so that not all that could wait elsewhere does, or fast.
+fn machine(seed: u64) -> Device {
+    let rate = [4e8, 2e9, 1e10][usize::try_from(seed / 2 % 3).unwrap()];
+    let link = Link {
+        out_bandwidth: rate,
+        in_bandwidth: rate * 1.5,
+        duplex_cap: f64::INFINITY,
+        latency: Nanos(100),
+        asynchronous: true,
+    };
+    Device { link: Some(link), host_memory: Bytes::MAX, ..device() }
+}
+
+/// Ns of the plan, and of the step with every op once, and who made it.
+fn time(graph: &Graph, device: &Device, budget: u32, host: Bytes) -> Option<(u64, u64, String)> {
+    let options = Options { host_budget: Some(host), ..Options::default() };
+    let goal = Goal { options, ..Goal::new(device.clone(), Budget::AboveFloor(f64::from(budget) / 100.0)) };
+    match plan(graph, &goal, &Tools::none()) {
+        Ok(planned) => Some((planned.summary.time.0, planned.summary.base_time.0, planned.summary.strategy)),
+        Err(Failure::Infeasible(_)) => None,
+        Err(failure) => panic!("floor + {budget} %, {host}: {failure:?}"),
+    }
+}
+
+#[test]
+fn more_memory_of_either_kind_is_seldom_slower() {
+    let count = cases(2);
+    let (mut pairs, mut breaches) = (0u32, Vec::new());
+    let mut of_graphs = 0;
+    for seed in (0..1000).step_by(usize::try_from((1000 / count).max(1)).unwrap()) {
+        // Of both kinds.
+        let seed = seed + u64::from(count < 1000) * (seed / 100 % 2);
+        let (graph, device) = (graph(seed), machine(seed));
+        let total: Bytes = graph.value_ids().map(|id| graph.value(id).size).sum();
+        let row = |part: u64| BUDGETS.map(|budget| time(&graph, &device, budget, Bytes(total.0 / part)));
+        let rows = PARTS.map(row);
+        let mut compared = Vec::new();
+        for (at, row) in rows.iter().enumerate() {
+            for (pair, after) in row.iter().enumerate() {
+                let what = format!("seed {seed}, 1/{}, floor + {} %", PARTS[at], BUDGETS[pair]);
+                if pair > 0 {
+                    compared.push((&row[pair - 1], after, format!("{what}, device")));
+                }
+                if at > 0 {
+                    compared.push((&rows[at - 1][pair], after, format!("{what}, host")));
+                }
+            }
+        }
+        let before = pairs;
+        for (less, more, what) in compared {
+            let Some((less, base, by)) = less else { continue };
+            pairs += 1;
+            let (time, then) =
+                more.as_ref().map_or((f64::INFINITY, "none"), |(time, _, by)| (*time as f64, by));
+            if time > *less as f64 {
+                let slower = (time - *less as f64) / (*base).max(1) as f64 * 100.0;
+                println!("{what}, {} ops, {by}, {then}: {slower:.2} % slower", graph.op_count());
+                breaches.push(slower);
+            }
+        }
+        println!("seed {seed}: {} pairs", pairs - before);
+        of_graphs += u32::from(pairs > before);
+    }
+    breaches.sort_by(|one, other| other.total_cmp(one));
+    println!(
+        "{of_graphs} graphs, {pairs} pairs, {} breaches: largest {:?} %",
+        breaches.len(),
+        breaches.first()
+    );
+    // Seldom slower, not never: searches are local ones.
+    assert!(pairs > 10 && breaches.len() * 50 <= pairs as usize);
+}
