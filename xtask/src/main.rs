@@ -207,7 +207,6 @@ fn lints() -> Result<()> {
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];
     run::command("cargo", outside_format, NONE)?;
-    outside("clippy", &["--all-targets", "--", "-D", "warnings"])?;
     // No GPU and no toolkit is needed to know that it compiles.
     run::command(
         "cargo",
