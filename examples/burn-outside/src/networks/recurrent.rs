@@ -15,6 +15,7 @@ const WIDTH: usize = 32;
 const LENGTH: usize = 12;
 
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a network")]
 enum Cell<B: Backend> {
     Gru(Gru<B>),
     Lstm(Lstm<B>),
