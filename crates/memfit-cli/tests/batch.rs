@@ -1,36 +1,18 @@
 //! `memfit plan --max-batch`: the largest batch that fits, from two captures or from an open dimension.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use scratch::Scratch;
+
 fn memfit(args: &[&str]) -> Output {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).current_dir(root).output().unwrap()
-}
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let folder = std::env::temp_dir().join(format!("memfit-batch-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Scratch(folder)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
 }
 
 const LAYERS: u64 = 8;
@@ -63,8 +45,8 @@ fn layers(rows: u64) -> String {
 #[test]
 fn two_captures_tell_the_largest_batch() {
     let scratch = Scratch::new("two");
-    let one = scratch.write("8.json", &layers(8));
-    let two = scratch.write("24.json", &layers(24));
+    let one = scratch.write("8.json", layers(8));
+    let two = scratch.write("24.json", layers(24));
     let found = |args: &[&str]| -> Value {
         let all = ["plan", one.as_str(), "--max-batch", two.as_str(), "--json", "--budget"];
         let output = memfit(&[&all[..], args].concat());
@@ -87,7 +69,7 @@ fn two_captures_tell_the_largest_batch() {
     let slow = next["overhead"].as_f64().is_none_or(|overhead| overhead > 0.25);
     assert!(slow && number(next, "rows") - within <= 1 + within / 50, "{next}");
     // The same step planned as a file of its own comes to the same.
-    let alone = scratch.write("alone.json", &layers(within));
+    let alone = scratch.write("alone.json", layers(within));
     let output = memfit(&["plan", &alone, "--budget", "64MiB", "--json"]);
     let planned: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&planned["time_ns"], &planned["peak_bytes"]), (&last["time_ns"], &last["peak_bytes"]));
@@ -126,8 +108,8 @@ fn an_open_dimension_is_a_batch() {
 #[test]
 fn what_makes_no_sense_is_told() {
     let scratch = Scratch::new("wrong");
-    let one = scratch.write("8.json", &layers(8));
-    let two = scratch.write("16.json", &layers(16));
+    let one = scratch.write("8.json", layers(8));
+    let two = scratch.write("16.json", layers(16));
     let other = "crates/memfit-cli/src/commands/doctor.json";
     for (args, code, said) in [
         (&["plan", one.as_str(), "--max-batch", other][..], 2, "not one step with two batches"),

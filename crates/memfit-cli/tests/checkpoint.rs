@@ -1,20 +1,15 @@
 //! `memfit checkpoint`: to the byte and back, what is refused, and what a file is like when that happens.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
+mod scratch;
+
 use std::process::{Command, Output};
 
 use serde_json::{Map, Value, json};
 
-struct Scratch(PathBuf);
+use scratch::Scratch;
 
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("memfit-test-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
     /// `words`, in which a name that ends with a dot and three letters is a file of this folder.
     fn memfit(&self, words: &str) -> Output {
         let words: Vec<&str> = std::iter::once("checkpoint").chain(words.split(' ')).collect();
@@ -39,16 +34,6 @@ impl Scratch {
     fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.0.join(name)).unwrap()
     }
-
-    fn write(&self, name: &str, bytes: &[u8]) {
-        std::fs::write(self.0.join(name), bytes).unwrap();
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }
 
 /// A file with two types, spaces after its header, metadata, and numbers that move with `step`.
@@ -72,7 +57,9 @@ fn safetensors(step: u8) -> Vec<u8> {
 #[test]
 fn files_come_back_to_the_byte() {
     let scratch = Scratch::new("checkpoint-bytes");
-    (0..3).for_each(|step| scratch.write(&format!("{step}.st"), &safetensors(step)));
+    for step in 0..3 {
+        scratch.write(&format!("{step}.st"), safetensors(step));
+    }
     let packed = scratch.good("pack 0.st -o 0.mfc");
     assert!(packed["bytes"].as_u64() < packed["plain_bytes"].as_u64(), "{packed}");
     assert_eq!(packed["tensors"].as_array().unwrap().len(), 2);
@@ -103,8 +90,8 @@ fn files_come_back_to_the_byte() {
 #[test]
 fn what_is_refused_leaves_the_old_file() {
     let scratch = Scratch::new("checkpoint-refused");
-    scratch.write("0.st", &safetensors(0));
-    scratch.write("1.st", &safetensors(1));
+    scratch.write("0.st", safetensors(0));
+    scratch.write("1.st", safetensors(1));
     scratch.good("pack 0.st -o 0.mfc");
     scratch.good("diff 0.st 1.st -o 1.mfc");
     scratch.write("old.st", b"old");
@@ -148,7 +135,7 @@ fn what_is_refused_leaves_the_old_file() {
 #[test]
 fn what_is_lost_is_what_was_allowed() {
     let scratch = Scratch::new("checkpoint-lossy");
-    scratch.write("0.st", &safetensors(0));
+    scratch.write("0.st", safetensors(0));
     for how in
         ["bounded --bound 1e-3", "delta-dnn --bound 1e-3", "deepsz --bound 1e-3", "kmeans --clusters 64"]
     {

@@ -1,10 +1,14 @@
 //! The contract of the command line: exit codes, JSON keys, messages.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod scratch;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use scratch::Scratch;
 
 const GRAPH: &str = "corpus/graphs/resnet50-train-b32.json.zst";
 
@@ -30,32 +34,6 @@ fn stderr(output: &Output) -> String {
 
 fn object(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stdout(output)))
-}
-
-/// A scratch folder that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("memfit-test-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        std::fs::write(self.file(name), bytes).unwrap();
-        self.file(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }
 
 /// Plans `graph` into a file of `scratch` and returns its path.

@@ -1,10 +1,13 @@
 //! Lossy codecs are used by those who name them, and a plan that has another is refused by its name.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
+mod scratch;
+
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use scratch::Scratch;
 
 fn memfit(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).arg("--json").output().unwrap()
@@ -13,21 +16,6 @@ fn memfit(args: &[&str]) -> Output {
 fn object(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-/// A folder that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }
 
 /// Six layers and their gradients; of how dense maps are nothing is said.
@@ -52,8 +40,7 @@ fn layers() -> String {
 
 #[test]
 fn a_lossy_codec_that_was_not_allowed_is_refused_by_its_name() {
-    let scratch = Scratch(std::env::temp_dir().join(format!("memfit-test-{}-lossy", std::process::id())));
-    std::fs::create_dir_all(&scratch.0).unwrap();
+    let scratch = Scratch::new("lossy");
     let (graph, file) = (scratch.file("graph.json"), scratch.file("plan.json"));
     std::fs::write(&graph, layers()).unwrap();
     let plan = |more: &[&str]| memfit(&[&["plan", &graph, "--budget", "floor+60%"], more].concat());

@@ -1,10 +1,13 @@
 //! What commands say of values that move: bytes, links, stalls, and whether it helps.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::PathBuf;
+mod scratch;
+
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+
+use scratch::Scratch;
 
 fn memfit(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_memfit")).args(args).output().unwrap()
@@ -19,29 +22,6 @@ fn object(args: &[&str]) -> Value {
     let output = memfit(&[args, &["--json"]].concat());
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// A folder that is removed again.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("memfit-moving-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
 }
 
 /// Eight layers and their gradients: maps of 1 MiB, ops of 1 ms.

@@ -1,12 +1,16 @@
 //! `memfit report`, `--report` and what `memfit export` writes for viewers, from the command line.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
 use memfit::formats::report::MAX_PAGE;
 use memfit::formats::snapshot;
 use serde_json::Value;
+
+use scratch::Scratch;
 
 const GRAPH: &str = "corpus/graphs/unet-train-b16.json.zst";
 
@@ -23,20 +27,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A scratch folder that is removed again.
-struct Scratch(PathBuf);
-
 impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("memfit-report-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
     fn page(&self, name: &str) -> String {
         let page = std::fs::read_to_string(self.file(name)).unwrap();
         assert!(
@@ -45,12 +36,6 @@ impl Scratch {
             page.len()
         );
         page
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
