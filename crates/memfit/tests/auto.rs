@@ -3,36 +3,15 @@
 //! A part of the graphs; `MEMFIT_CASES=1000` takes as many.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
-use memfit::ir::Link;
 use memfit::strategies::families::Named;
 use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Means, Nanos, Options, Planned, Tools, plan};
-use memfit_testkit::{Layered, cases, device, layered, trained};
+use memfit_testkit::{cases, device, link, mixed as graph};
 
 const HOST: Bytes = Bytes(1 << 30);
 
-/// Layers forward and backward with what lasts, or any graph, of which every third has sparse values.
-fn graph(seed: u64) -> Graph {
-    let small = usize::try_from(seed % 23).unwrap();
-    match seed % 2 {
-        0 => trained(2 + small % 4, 8192, seed),
-        _ => {
-            let (ops, sparse) = (5 + small, usize::try_from(seed % 3).unwrap());
-            layered(Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse }, seed)
-        }
-    }
-}
-
 /// Slow, so that not all that could wait elsewhere does, fast, or none.
 fn machines(seed: u64) -> [Device; 2] {
-    let rate = [4e8, 2e9, 1e10][usize::try_from(seed / 2 % 3).unwrap()];
-    let link = Link {
-        out_bandwidth: rate,
-        in_bandwidth: rate * 1.5,
-        duplex_cap: f64::INFINITY,
-        latency: Nanos(100),
-        asynchronous: true,
-    };
-    [device(), Device { link: Some(link), host_memory: HOST, ..device() }]
+    [device(), Device { link: Some(link(seed)), host_memory: HOST, ..device() }]
 }
 
 fn planned(graph: &Graph, device: &Device, budget: u64, strategy: Option<&str>) -> Option<Planned> {

@@ -3,9 +3,8 @@
 //! A part of the graphs; `MEMFIT_CASES=1000` takes as many.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
-use memfit::ir::Link;
-use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Nanos, Options, Tools, plan};
-use memfit_testkit::{Layered, cases, device, layered, trained};
+use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Options, Tools, plan};
+use memfit_testkit::{cases, device, link, mixed as graph};
 
 /// Parts of what lies between floor and peak, in percent.
 const BUDGETS: [u32; 6] = [5, 15, 30, 50, 70, 90];
@@ -13,29 +12,9 @@ const BUDGETS: [u32; 6] = [5, 15, 30, 50, 70, 90];
 /// All values may wait in host memory at once, a quarter of their bytes, or a sixteenth.
 const PARTS: [u64; 3] = [16, 4, 1];
 
-/// Layers forward and backward with what lasts, or any graph, of which every third has sparse values.
-fn graph(seed: u64) -> Graph {
-    let small = usize::try_from(seed % 23).unwrap();
-    match seed % 2 {
-        0 => trained(2 + small % 4, 8192, seed),
-        _ => {
-            let (ops, sparse) = (5 + small, usize::try_from(seed % 3).unwrap());
-            layered(Layered { ops, edges: ops * 2, layers: ops / 2, skips: 60, unit: 64, sparse }, seed)
-        }
-    }
-}
-
 /// With a link that is slow, so that not all that could wait elsewhere does, or fast.
 fn machine(seed: u64) -> Device {
-    let rate = [4e8, 2e9, 1e10][usize::try_from(seed / 2 % 3).unwrap()];
-    let link = Link {
-        out_bandwidth: rate,
-        in_bandwidth: rate * 1.5,
-        duplex_cap: f64::INFINITY,
-        latency: Nanos(100),
-        asynchronous: true,
-    };
-    Device { link: Some(link), host_memory: Bytes::MAX, ..device() }
+    Device { link: Some(link(seed)), host_memory: Bytes::MAX, ..device() }
 }
 
 /// Ns of the plan, and of the step with every op once, and who made it.
