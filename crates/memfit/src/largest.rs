@@ -222,7 +222,8 @@ pub fn largest(
         let peak = Profile::of(&Program::eager(&graph), goal.device.align).peak().0;
         Some((graph, peak))
     };
-    let without = search(batches.rows(), |rows| Ok(peak(rows).is_some_and(|(_, peak)| peak <= budget)))?;
+    let fits_plainly = |rows| Ok::<_, Failure>(peak(rows).is_some_and(|(_, peak)| peak <= budget));
+    let without = largest_that(batches.rows(), (MOST, CLOSE), fits_plainly)?;
     let mut tried: Vec<Tried> = Vec::new();
     let mut cut = false;
     let fits = |rows: u64| -> Result<bool, Failure> {
@@ -240,18 +241,26 @@ pub fn largest(
         tried.push(Tried { rows, without, plan });
         Ok(good)
     };
-    let within = search(without.max(1), fits)?;
+    let within = largest_that(without.max(1), (MOST, CLOSE), fits)?;
     tried.sort_by_key(|tried| tried.rows);
     Ok(Largest { budget, rows: batches.rows(), without, within, overhead, tried, cut })
 }
 
-/// The largest batch that `fits`, from a first guess: doubling, then halving the interval; 0 if none does.
-fn search(guess: u64, mut fits: impl FnMut(u64) -> Result<bool, Failure>) -> Result<u64, Failure> {
+/// The largest batch that `fits`, up to `most` and to one part in `close`: doubling a first guess, then halving the interval. 0 if none does.
+///
+/// # Errors
+///
+/// That of `fits`.
+pub fn largest_that<E>(
+    guess: u64,
+    (most, close): (u64, u64),
+    mut fits: impl FnMut(u64) -> Result<bool, E>,
+) -> Result<u64, E> {
     let (mut good, mut bad) = (0, guess.max(1));
-    while bad <= MOST && fits(bad)? {
+    while bad <= most && fits(bad)? {
         (good, bad) = (bad, 2 * bad);
     }
-    while bad > good + 1 && bad - good > good / CLOSE {
+    while bad > good + 1 && bad - good > good / close {
         let middle = good + (bad - good) / 2;
         if fits(middle)? {
             good = middle;
@@ -313,7 +322,8 @@ mod tests {
     fn the_search_finds_the_last_that_fits() {
         for most in [0, 1, 7, 50, 1000, 5000] {
             for guess in [1, 8, 100] {
-                let found = search(guess, |rows| Ok(rows <= most)).unwrap();
+                let found =
+                    largest_that(guess, (MOST, CLOSE), |rows| Ok::<_, Failure>(rows <= most)).unwrap();
                 assert!(found <= most && most - found <= most / CLOSE, "{most} from {guess}: {found}");
             }
         }

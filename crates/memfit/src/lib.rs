@@ -58,7 +58,7 @@ pub use floor::Floor;
 pub use goal::{BadBudget, Budget, Goal};
 pub use held::held;
 pub use host_settings::{host_settings, lossy_codecs};
-pub use largest::{Batches, Largest, Tried, largest};
+pub use largest::{Batches, Largest, Tried, largest, largest_that};
 pub use options::{LaneRule, Options};
 pub use pipeline::{LaneSummary, NotDone, PlacerRow, Planned, Summary, Tools, plan};
 pub use placing::{PlaceGoal, Placed, place};

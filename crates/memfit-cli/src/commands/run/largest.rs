@@ -5,7 +5,7 @@
 
 use memfit::engine::replay::{Event, Trace, replay};
 use memfit::engine::{Fault, Output as Made};
-use memfit::{Bytes, Nanos, objects};
+use memfit::{Bytes, Nanos, largest_that, objects};
 use memfit_burn::Options;
 use memfit_burn::zoo::{Seen, Training, Where};
 use serde_json::json;
@@ -16,7 +16,9 @@ use crate::output::{Output, table};
 
 /// Steps of the trial: the first, and one with the optimizer's state.
 const STEPS: usize = 2;
-const MOST: usize = 4096;
+const MOST: u64 = 4096;
+/// The search ends when the largest batch is known to one part in so many.
+const CLOSE: u64 = 64;
 const BATCH: usize = 8;
 /// The most recomputation, in steps: nobody wants to wait for more.
 const LIMIT: f64 = 2.0;
@@ -176,19 +178,8 @@ fn train(
     }
 }
 
-/// The largest batch that `fits`, from a first guess: doubling, then halving the interval.
+/// The largest batch that `fits`, from a first guess.
 fn search(guess: usize, mut fits: impl FnMut(usize) -> Result<bool, Error>) -> Result<usize, Error> {
-    let (mut good, mut bad) = (0, guess);
-    while bad <= MOST && fits(bad)? {
-        (good, bad) = (bad, 2 * bad);
-    }
-    while bad > good + 1 && bad - good > good / 64 {
-        let middle = good + (bad - good) / 2;
-        if fits(middle)? {
-            good = middle;
-        } else {
-            bad = middle;
-        }
-    }
-    Ok(good)
+    let batch = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+    largest_that(guess as u64, (MOST, CLOSE), |rows| fits(batch(rows))).map(batch)
 }

@@ -401,20 +401,6 @@ fn expected(trace: &Trace, budget: Bytes) -> Option<Expected> {
     })
 }
 
-/// The least budget that does in virtual time, to a thousandth.
-fn least(profile: &Profile) -> Bytes {
-    let (mut too_small, mut enough) = (profile.floor.0.saturating_sub(1), profile.peak.0);
-    while enough - too_small.min(enough) > enough / 1000 + 1 {
-        let middle = too_small + (enough - too_small) / 2;
-        if expected(&profile.trace, Bytes(middle)).is_some() {
-            enough = middle;
-        } else {
-            too_small = middle;
-        }
-    }
-    Bytes(enough)
-}
-
 /// How often a budget has to do before it is called enough: what is evicted depends on times, which differ.
 const TRIALS: usize = 3;
 
@@ -429,7 +415,10 @@ fn enough(
     output: &Output,
 ) -> Bytes {
     let training = Training { steps: training.steps.min(3), gradients: false, ..*training };
-    let least = if profile.bound < profile.floor { profile.bound } else { least(profile) };
+    let least = match profile.bound < profile.floor {
+        true => profile.bound,
+        false => memfit_burn::least_budget(&profile.trace, profile.floor, profile.peak),
+    };
     let above = profile.peak.saturating_sub(least);
     for tenth in 0..10 {
         let budget = least + part(above, f64::from(tenth) / 10.0);
