@@ -54,16 +54,10 @@ impl Scan {
     /// The candidate with the least score: of equals the last, and a score of 0 ends the pass. If the sieve
     /// holds all back, it is as if there were none.
     pub(crate) fn least(&mut self, state: &State, mut score: impl FnMut(u32) -> f64) -> Option<u32> {
-        let mut sieve = self.sieve;
         // A sample may miss all that are large enough, where most are small.
-        for next in [Sieve { sample: false, ..sieve }, Sieve::default()] {
-            let found = self.pass(state, sieve, &mut score);
-            if found.is_some() || sieve == Sieve::default() {
-                return found;
-            }
-            sieve = next;
-        }
-        self.pass(state, sieve, &mut score)
+        let sieves = [self.sieve, Sieve { sample: false, ..self.sieve }, Sieve::default()];
+        let is_new = |&at: &usize| at == 0 || sieves[at] != sieves[at - 1];
+        (0..sieves.len()).filter(is_new).find_map(|at| self.pass(state, sieves[at], &mut score))
     }
 
     fn pass(&mut self, state: &State, sieve: Sieve, score: &mut impl FnMut(u32) -> f64) -> Option<u32> {

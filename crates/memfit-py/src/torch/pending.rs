@@ -96,13 +96,14 @@ impl Torch {
                 (on_device, taken) = (Some(time), more);
                 (result, if pending.measured { Some(workspace) } else { pending.workspace })
             })
-        } else if let Some(seen) = pending.seen.filter(|_| pending.measured) {
-            let told = self.glue.measure_peak.bind(py).call1((func, args, kwargs));
-            let told = told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>());
-            told.map(|(result, peak)| (result, peak.map(|peak| peak.max(seen))))
         } else if pending.measured {
-            let told = self.glue.measure.bind(py).call1((func, args, kwargs));
-            told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>())
+            let (measure, seen) = match pending.seen {
+                Some(seen) => (&self.glue.measure_peak, seen),
+                None => (&self.glue.measure, 0),
+            };
+            let told = measure.bind(py).call1((func, args, kwargs));
+            let told = told.and_then(|told| told.extract::<(Py<PyAny>, Option<u64>)>());
+            told.map(|(result, bytes)| (result, bytes.map(|bytes| bytes.max(seen))))
         } else {
             let result =
                 pending.op.call.call(py, args.bind(py).clone(), kwargs.map(|kwargs| kwargs.bind(py)));
