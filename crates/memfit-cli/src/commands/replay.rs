@@ -82,8 +82,6 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         budget: args.budget,
         planned: args.mode == Mode::Planned,
         evictor: args.evictor.clone(),
-        sieve: Default::default(),
-        exponents: [1.0; 3],
         allocator: args.allocator.clone(),
         dealloc: args.dealloc.clone(),
         as_simulator: args.as_simulator,
