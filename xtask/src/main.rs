@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advisories;
 mod bench;
 mod gpu;
 mod imports;
@@ -122,7 +123,7 @@ enum Command {
 /// A part of `ci` that needs no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Job {
-    /// What is read, not run: tidy, formatting, Clippy, licences, `ruff`, `mypy`
+    /// What is read, not run: tidy, formatting, Clippy, licences, advisories, `ruff`, `mypy`
     Lint,
     /// Documentation of the crates and the site, without a warning, and its examples
     Docs,
@@ -203,6 +204,7 @@ fn tidy() -> Result<()> {
 fn lints() -> Result<()> {
     tidy()?;
     licences::check()?;
+    advisories::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];
