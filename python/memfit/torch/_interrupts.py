@@ -39,8 +39,9 @@ class Interrupts:
     def retake(self) -> None:
         """Undoes `release`: what waits for an op waits for `end`."""
         self.hold()
-        if self._native is not None:
-            self._late |= self._native.take_interrupt()
+        # Not `|=`, which reads before it asks: one that comes in between would be lost.
+        if self._native is not None and self._native.take_interrupt():
+            self._late = True
 
     def end(self) -> None:
         """The program's own handler is back; it hears of what has waited."""
