@@ -17,14 +17,13 @@ use burn::nn::{BatchNorm, BatchNormConfig, Embedding, EmbeddingConfig, Linear, L
 use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
-use memfit_burn::{Budget, Flex, FlexDevice, Memfit, Mode, Options, enable_with, report, step};
-use peak_alloc::PeakAlloc;
+use memfit_burn::{Budget, Flex, FlexDevice, Memfit, Mode, Options, enable_with, heap, report, step};
 use serde_json::{Value, json};
 
 type B = Autodiff<Memfit<Flex>>;
 
 #[global_allocator]
-static HEAP: PeakAlloc = PeakAlloc;
+static HEAP: heap::Heap = heap::Heap;
 
 const WIDTH: usize = 48;
 const WORDS: usize = 100;
@@ -139,7 +138,7 @@ fn soak(mode: Mode, steps: usize) -> Result<Value, memfit_burn::Fault> {
             let now = report(&device);
             let bytes = [now.engine.used.0, now.tables].map(|bytes| Some(bytes as f64));
             let seconds = since.elapsed().as_secs_f64() / every as f64;
-            let heap = HEAP.current_usage() as f64;
+            let heap = heap::current() as f64;
             seen.push([resident().map(|bytes| bytes as f64), Some(heap), bytes[0], bytes[1], Some(seconds)]);
             since = Instant::now();
         }

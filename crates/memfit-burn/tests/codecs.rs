@@ -12,16 +12,15 @@ use memfit::engine::{Fault, Found, Planner, Recorded, Settings, StepPlan};
 use memfit::{Bytes, StepPlanner};
 use memfit_burn::zoo::{Apart, Model, Trained, Training, Where, gradients, lossy, plain, saved};
 use memfit_burn::{
-    Budget, Memfit, Meter, Mode, Options, Report, attempt, enable_with, last_plan, plan_with, report,
+    Budget, Memfit, Meter, Mode, Options, Report, attempt, enable_with, heap, last_plan, plan_with, report,
     reset_peak, step,
 };
-use peak_alloc::PeakAlloc;
 
 #[global_allocator]
-static HEAP: PeakAlloc = PeakAlloc;
+static HEAP: heap::Heap = heap::Heap;
 
-/// The most that was on the heap between ops, copies in the making included, and when an op had just made its results: all tensors,
-/// and no scratch memory of ops.
+/// The most that was on the heap between ops, copies in the making included, and when an op had just made its results. What there is
+/// when an op begins, and what it makes, is counted by the host (`Counters::working`): all tensors, and no scratch memory of ops.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether an op runs.
@@ -29,14 +28,13 @@ static RUNS: AtomicBool = AtomicBool::new(false);
 
 /// Called when an op begins, and when it has ended.
 fn mark() -> usize {
-    let most = HEAP.peak_usage();
-    HEAP.reset_peak_usage();
+    let most = heap::mark();
     let ended = RUNS.fetch_xor(true, Ordering::Relaxed);
-    MOST.fetch_max(if ended { HEAP.current_usage() } else { most }, Ordering::Relaxed);
+    MOST.fetch_max(if ended { heap::current() } else { most }, Ordering::Relaxed);
     most
 }
 
-const METER: Meter = Meter { current: || HEAP.current_usage(), mark };
+const METER: Meter = Meter { current: heap::current, mark };
 
 /// There is one device: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -70,15 +68,16 @@ fn run(training: &Training, options: Options, strategy: Option<&str>) -> Run {
     if let Some(name) = strategy {
         plan_with(&FlexDevice, Box::new(Taken(StepPlanner::new(0).by(name).unwrap())));
     }
-    let (mut rise, mut peak, mut before) = (0, Bytes::ZERO, HEAP.current_usage());
+    let (mut rise, mut peak, mut before) = (0, Bytes::ZERO, heap::current());
     let trained = attempt(&FlexDevice, || {
         training.run::<Autodiff<Memfit<Flex>>>(&FlexDevice, &mut |_| {
-            rise = MOST.swap(0, Ordering::Relaxed).saturating_sub(before);
-            peak = report(&FlexDevice).engine.peak;
+            let Report { engine, host, .. } = report(&FlexDevice);
+            let most = MOST.swap(0, Ordering::Relaxed).max(usize::try_from(host.working).unwrap());
+            (rise, peak) = (most.saturating_sub(before), engine.peak);
             step(&FlexDevice).unwrap();
             reset_peak(&FlexDevice);
-            before = HEAP.current_usage();
-            HEAP.reset_peak_usage();
+            before = heap::current();
+            heap::mark();
             MOST.store(before, Ordering::Relaxed);
         })
     });
@@ -107,14 +106,10 @@ fn lossless_codecs_give_the_same_bits_at_the_peak_that_was_foreseen() {
     let expected = plain(&training, Where::Cpu, &mut |_| {});
     let without = run(&training, Options::default(), None);
     assert_eq!(without.trained, expected);
-    // In the last row a max pool's backward pass is at the peak, whose operands end with it: they are in the account while it runs, and
-    // are gone from the heap when it has ended, which is when that is looked at.
-    // What `compress:best` encodes depends on measured times, and so which op is at the peak. Of what that takes for itself the
-    // account says nothing: some 0.9 MB where it is a convolution's. Its heap is printed.
-    for (strategy, codecs, percent, exactly) in [
-        ("compress:zvc", &["zvc"][..], 97, Some(true)),
-        ("compress:best", &["zvc"][..], 90, None),
-        ("compress:gist-lossless", &["zvc", "binarize"][..], 85, Some(false)),
+    for (strategy, codecs, percent) in [
+        ("compress:zvc", &["zvc"][..], 97),
+        ("compress:best", &["zvc"][..], 90),
+        ("compress:gist-lossless", &["zvc", "binarize"][..], 85),
     ] {
         let with = run(&training, planned(without.peak, percent, codecs, &[]), Some(strategy));
         assert_eq!(with.trained, expected, "{strategy}");
@@ -132,9 +127,7 @@ fn lossless_codecs_give_the_same_bits_at_the_peak_that_was_foreseen() {
         );
         assert!(with.peak <= most || with.report.engine.lost > 0, "{strategy}");
         assert!(foreseen as u64 * 100 > without.peak.0 * (100 - percent), "{strategy}");
-        let Some(exactly) = exactly else { continue };
-        let within = without.rise / 50;
-        assert!(saved + within >= foreseen && (!exactly || saved <= foreseen + within), "{strategy}");
+        assert!(saved.abs_diff(foreseen) <= without.rise / 50, "{strategy}");
     }
 }
 

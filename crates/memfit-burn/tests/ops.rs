@@ -387,7 +387,7 @@ fn every_op_has_the_bits_of_the_plain_backend_and_comes_back_to_them() {
     // What the backend can't do ends in a panic, without memfit too.
     std::panic::set_hook(Box::new(|_| {}));
     let device = FlexDevice;
-    let (mut ran, mut repeated, mut wrong) = (0, 0, Vec::new());
+    let (mut ran, mut repeated, mut wrong, mut missized) = (0, 0, Vec::new(), Vec::new());
     for (plain, within) in all::<Flex>().iter().zip(&all::<Memfit<Flex>>()) {
         assert_eq!(plain.name, within.name);
         let Some(expected) = run(plain, &device, || {}) else { continue };
@@ -396,6 +396,9 @@ fn every_op_has_the_bits_of_the_plain_backend_and_comes_back_to_them() {
         let before = report(&device).engine.recomputes;
         let evicted = run(within, &device, || evict_all(&device));
         let again = report(&device).engine.recomputes - before;
+        if report(&device).host.missized > 0 {
+            missized.push(plain.name.clone());
+        }
         if evicted != kept || kept.as_ref() != Some(&expected) {
             wrong.push(plain.name.clone());
         }
@@ -405,6 +408,7 @@ fn every_op_has_the_bits_of_the_plain_backend_and_comes_back_to_them() {
     let _ = std::panic::take_hook();
     println!("{ran} ops, {repeated} of them with repetitions");
     assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(missized.is_empty(), "of another size than their type says: {missized:?}");
     assert!(ran > 800 && repeated > 700, "{ran} {repeated}");
 }
 

@@ -15,7 +15,7 @@ use clap::Parser as _;
 /// Counts what the process has allocated, for `memfit run`.
 #[cfg(feature = "run")]
 #[global_allocator]
-static HEAP: peak_alloc::PeakAlloc = peak_alloc::PeakAlloc;
+static HEAP: memfit_burn::heap::Heap = memfit_burn::heap::Heap;
 
 fn main() -> ExitCode {
     // A plan in the making is worth nothing half done, so an interrupt ends the process at once.

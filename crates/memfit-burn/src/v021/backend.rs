@@ -4,7 +4,12 @@ use std::num::NonZeroUsize;
 
 use burn_backend::{Bytes, DType, Distribution, TensorData};
 use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
-use burn_ir::{BackendIr, BaseOperationIr, HandleKind, OperationIr, RandomOpIr, TensorHandle};
+use burn_ir::{
+    BackendIr, BaseOperationIr, HandleKind, ModuleOperationIr, NumericOperationIr, OperationIr, RandomOpIr,
+    TensorHandle,
+};
+
+use super::own::method;
 
 /// A Burn backend that memfit can run.
 pub trait Backend: BackendIr {
@@ -23,6 +28,12 @@ pub trait Backend: BackendIr {
     /// The address of the bytes behind `handle`, whatever names that address; `None` if it can't be known.
     fn address(handle: &Self::Handle) -> Option<NonZeroUsize>;
 
+    /// Bytes of the whole buffer behind `handle`; `None` if they can't be known.
+    fn taken(handle: &Self::Handle) -> Option<u64>;
+
+    /// Gives the outputs of `op` the types that this backend makes, where Burn's router declares others.
+    fn declare(_op: &mut OperationIr) {}
+
     /// The strides of `handle`.
     fn layout(handle: &Self::Handle) -> Self::Layout;
 
@@ -33,8 +44,11 @@ pub trait Backend: BackendIr {
     /// can't be read as they are, or `handle` is a part of what is there.
     fn save(handle: &Self::Handle) -> Option<(&[u8], Self::Saved)>;
 
+    /// Memory of `size` bytes, all zero, that [`Backend::restore`] takes as it is.
+    fn blank(size: usize, saved: &Self::Saved) -> Bytes;
+
     /// A handle like the one that [`Backend::save`] was given, of `bytes`, and its type of elements.
-    fn restore(bytes: Vec<u8>, saved: &Self::Saved) -> (TensorHandle<Self::Handle>, DType);
+    fn restore(bytes: Bytes, saved: &Self::Saved) -> (TensorHandle<Self::Handle>, DType);
 
     /// Whether the output of `op` will share the bytes of its first input, which is laid out as `input`.
     fn shares(op: &OperationIr, input: &Self::Layout) -> bool;
@@ -76,6 +90,34 @@ impl Backend for Flex {
         flex(handle).and_then(|tensor| NonZeroUsize::new(tensor.bytes().as_ptr().addr()))
     }
 
+    fn taken(handle: &Self::Handle) -> Option<u64> {
+        flex(handle).map(|tensor| tensor.bytes().len() as u64)
+    }
+
+    fn declare(op: &mut OperationIr) {
+        // Indices are of this type on this backend, whatever the router asks for; those of floats are cast to what is asked for.
+        const INDICES: DType = if cfg!(target_pointer_width = "32") { DType::I32 } else { DType::I64 };
+        match op {
+            OperationIr::Module(ModuleOperationIr::MaxPool1dWithIndices(op)) => {
+                op.out_indices.dtype = DType::I64
+            }
+            OperationIr::Module(ModuleOperationIr::MaxPool2dWithIndices(op)) => {
+                op.out_indices.dtype = DType::I64
+            }
+            OperationIr::NumericInt(_, NumericOperationIr::ArgMax(op) | NumericOperationIr::ArgMin(op)) => {
+                op.out.dtype = INDICES;
+            }
+            OperationIr::NumericInt(
+                _,
+                NumericOperationIr::MaxDimWithIndices(op) | NumericOperationIr::MinDimWithIndices(op),
+            ) => op.out_indices.dtype = INDICES,
+            OperationIr::Custom(op) if ["int_argsort", "int_sort_with_indices"].contains(&method(op)) => {
+                op.outputs.iter_mut().last().into_iter().for_each(|indices| indices.dtype = INDICES);
+            }
+            _ => {}
+        }
+    }
+
     fn layout(handle: &Self::Handle) -> bool {
         flex(handle).is_some_and(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
     }
@@ -89,8 +131,18 @@ impl Backend for Flex {
         whole.then(|| (bytes, (layout.clone(), dtype)))
     }
 
-    fn restore(bytes: Vec<u8>, (layout, dtype): &(Layout, DType)) -> (TensorHandle<Self::Handle>, DType) {
-        let tensor = FlexTensor::new(Bytes::from_bytes_vec(bytes), layout.clone(), *dtype);
+    fn blank(size: usize, (_, dtype): &(Layout, DType)) -> Bytes {
+        // Bytes that were not allocated for the type of the elements would be copied to others that are: twice the memory.
+        match dtype.size() {
+            8 => Bytes::from_elems(vec![0_u64; size / 8]),
+            4 => Bytes::from_elems(vec![0_u32; size / 4]),
+            2 => Bytes::from_elems(vec![0_u16; size / 2]),
+            _ => Bytes::from_elems(vec![0_u8; size]),
+        }
+    }
+
+    fn restore(bytes: Bytes, (layout, dtype): &(Layout, DType)) -> (TensorHandle<Self::Handle>, DType) {
+        let tensor = FlexTensor::new(bytes, layout.clone(), *dtype);
         let handle = if dtype.is_float() {
             HandleKind::Float(tensor)
         } else if dtype.is_bool() {

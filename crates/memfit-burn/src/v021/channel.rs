@@ -87,6 +87,16 @@ impl<B: Backend> MemfitClient<B> {
 impl<B: Backend> RunnerClient for MemfitClient<B> {
     type Device = B::Device;
 
+    fn register(&self, mut op: OperationIr) -> Vec<RouterTensor<Self>> {
+        B::declare(&mut op);
+        let made = |output: &TensorIr| {
+            RouterTensor::new(output.id, output.shape.clone(), output.dtype, self.clone())
+        };
+        let outputs = op.outputs().map(made).collect();
+        self.register_op(op);
+        outputs
+    }
+
     fn register_op(&self, op: OperationIr) {
         let OperationIr::Drop(_) = &op else { return self.must(|core| core.register(op)) };
         let client = self.clone();

@@ -8,7 +8,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
-use burn_backend::{DType, Shape};
+use burn_backend::{Bytes, DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use burn_ir::{BaseOperationIr, OperationIr, SliceOpIr, TensorHandle};
@@ -46,6 +46,10 @@ impl Backend for Cuda {
         None
     }
 
+    fn taken(_handle: &CubeTensor<CudaRuntime>) -> Option<u64> {
+        None
+    }
+
     fn layout(handle: &CubeTensor<CudaRuntime>) -> Strided {
         Strided {
             shape: handle.meta.shape().clone(),
@@ -61,7 +65,11 @@ impl Backend for Cuda {
         None
     }
 
-    fn restore(_bytes: Vec<u8>, saved: &Infallible) -> (TensorHandle<CubeTensor<CudaRuntime>>, DType) {
+    fn blank(_size: usize, saved: &Infallible) -> Bytes {
+        match *saved {}
+    }
+
+    fn restore(_bytes: Bytes, saved: &Infallible) -> (TensorHandle<CubeTensor<CudaRuntime>>, DType) {
         match *saved {}
     }
 

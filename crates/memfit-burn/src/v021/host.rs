@@ -31,6 +31,8 @@ pub struct Counters {
     pub copies: u64,
     /// Outputs that were expected to be views, and were not: their bytes are in no account.
     pub unexpected: u64,
+    /// Outputs of bytes of their own that are more, or fewer, than those of the declared shape and type: the account is wrong there.
+    pub missized: u64,
     /// Inputs that the backend was free to overwrite.
     pub consumed: u64,
     /// Tensors, mostly parameters and state, written over the one before.
@@ -109,7 +111,7 @@ impl<B: Backend> AsRef<[u8]> for Saved<B> {
 
 /// Bytes that come back, and the storage that they are.
 pub(super) struct Filled {
-    bytes: Vec<u8>,
+    bytes: burn_backend::Bytes,
     of: Option<StorageId>,
 }
 
@@ -283,6 +285,8 @@ impl<B: Backend> BurnHost<B> {
         let mut there = operands.filter(|(_, free)| !**free).filter_map(|(block, _)| block.storage);
         let is_apart = |operand| self.slots.get(operand).and_then(|slot| slot.address) != address;
         if address.is_none() || there.all(is_apart) {
+            self.counters.missized +=
+                u64::from(B::taken(&handle).is_some_and(|taken| taken != bytes(output)));
             return self.hold_with(storage, output, &handle);
         }
         if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
@@ -389,8 +393,9 @@ impl<B: Backend> Host for BurnHost<B> {
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
         let started = Instant::now();
-        let (_, size) = self.shelf.of(copy)?;
-        self.shelf.load(copy, Filled { bytes: vec![0; size], of: to.storage })?;
+        let ((_, saved), size) = self.shelf.of(copy)?;
+        let bytes = B::blank(size, saved);
+        self.shelf.load(copy, Filled { bytes, of: to.storage })?;
         self.now += started.elapsed();
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
-use burn_backend::{DType, Distribution};
+use burn_backend::{Bytes, DType, Distribution};
 use burn_ir::{BaseOperationIr, HandleKind, OperationIr, RandomOpIr, TensorHandle};
 use burn_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 
@@ -14,6 +14,19 @@ use super::backend::{Backend, Device, base};
 
 impl Device for NdArrayDevice {
     type Backend = NdArray;
+}
+
+/// What `$ask` says of the array in a handle, whatever its elements are.
+macro_rules! of_array {
+    ($handle:expr, |$array:ident| $ask:expr) => {
+        of_array!($handle, |$array| $ask, F64 F32 I64 I32 I16 I8 U64 U32 U16 U8 Bool)
+    };
+    ($handle:expr, |$array:ident| $ask:expr, $($of:ident)*) => {{
+        let (HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor)) = $handle else {
+            return None;
+        };
+        match tensor { $(NdArrayTensor::$of($array) => $ask,)* }
+    }};
 }
 
 impl Backend for NdArray {
@@ -30,13 +43,12 @@ impl Backend for NdArray {
     }
 
     fn address(handle: &HandleKind<NdArray>) -> Option<NonZeroUsize> {
-        let (HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor)) = handle else {
-            return None;
-        };
-        macro_rules! start {
-            ($($of:ident)*) => { match tensor { $(NdArrayTensor::$of(array) => array.view().as_ptr().addr(),)* } };
-        }
-        NonZeroUsize::new(start!(F64 F32 I64 I32 I16 I8 U64 U32 U16 U8 Bool))
+        NonZeroUsize::new(of_array!(handle, |array| array.view().as_ptr().addr()))
+    }
+
+    /// Of what it holds: its buffer may be larger.
+    fn taken(handle: &HandleKind<NdArray>) -> Option<u64> {
+        Some(of_array!(handle, |array| array.view().iter().map(|element| size_of_val(element) as u64).sum()))
     }
 
     fn layout(_handle: &HandleKind<NdArray>) {}
@@ -47,7 +59,11 @@ impl Backend for NdArray {
         None
     }
 
-    fn restore(_bytes: Vec<u8>, saved: &Infallible) -> (TensorHandle<HandleKind<NdArray>>, DType) {
+    fn blank(_size: usize, saved: &Infallible) -> Bytes {
+        match *saved {}
+    }
+
+    fn restore(_bytes: Bytes, saved: &Infallible) -> (TensorHandle<HandleKind<NdArray>>, DType) {
         match *saved {}
     }
 

@@ -195,18 +195,14 @@ impl<B: Backend> Call<B> {
     /// Records the op, which makes tensors of these shapes and types.
     pub(super) fn record(self, made: &[(Shape, DType)]) -> Vec<T<B>> {
         let client = self.client.expect("a method has a tensor or a device");
-        let ids: Vec<_> = made.iter().map(|_| client.create_empty_handle()).collect();
-        let outputs = ids.iter().zip(made).map(|(&id, (shape, dtype))| TensorIr {
-            id,
+        let outputs = made.iter().map(|(shape, dtype)| TensorIr {
+            id: client.create_empty_handle(),
             shape: shape.clone(),
             dtype: *dtype,
             status: TensorStatus::NotInit,
         });
         let op = CustomOpIr { id: self.text, inputs: self.inputs, outputs: outputs.collect() };
-        client.register_op(OperationIr::Custom(op));
-        let made = ids.into_iter().zip(made);
-        made.map(|(id, (shape, dtype))| RouterTensor::new(id, shape.clone(), *dtype, client.clone()))
-            .collect()
+        client.register(OperationIr::Custom(op))
     }
 }
 

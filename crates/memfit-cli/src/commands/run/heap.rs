@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memfit_burn::Meter;
-
-use crate::HEAP;
+pub(super) use memfit_burn::heap::current;
 
 /// The most since the last [`window`].
 static WINDOW: AtomicUsize = AtomicUsize::new(0);
@@ -12,13 +11,8 @@ static WINDOW: AtomicUsize = AtomicUsize::new(0);
 /// For the host: what is allocated, and the most since it last asked.
 pub(super) const METER: Meter = Meter { current, mark };
 
-pub(super) fn current() -> usize {
-    HEAP.current_usage()
-}
-
 fn mark() -> usize {
-    let most = HEAP.peak_usage();
-    HEAP.reset_peak_usage();
+    let most = memfit_burn::heap::mark();
     // Called twice for each op: it's rarely more, and a look costs less.
     if most > WINDOW.load(Ordering::Relaxed) {
         WINDOW.fetch_max(most, Ordering::Relaxed);
