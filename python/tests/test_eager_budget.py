@@ -18,6 +18,7 @@ import memfit.torch
 from memfit import BudgetError, _memfit
 from memfit.torch._alive import live_storages
 from memfit.torch.eager import Budget, drop
+from memfit.torch.meter import live_bytes
 
 HERE = pathlib.Path(__file__).parent
 MIB = 1 << 20
@@ -280,6 +281,26 @@ def test_a_step_that_mostly_recomputes_says_so_once():
         warnings.simplefilter("error", memfit.torch.SlowWarning)
         with Budget(1 << 26):
             chain(60)
+
+
+def test_a_budget_that_has_almost_all_computed_again_and_again_is_refused():
+    x = torch.randn(1 << 16, requires_grad=True)
+    y, calls = x, 1000
+    with pytest.raises(BudgetError) as raised, Budget(live_bytes(CPU) + 4 * x.nbytes, patience=20.0):
+        for _ in range(calls):
+            y = y.sin()
+        # What is given up before is computed from the start for each of the calls.
+        y.sum().backward()
+    error = raised.value
+    assert error.slow and "patience" in str(error.hint), error
+    # With what would hold all that was held there, it goes through.
+    x.grad = None
+    with Budget(error.least_budget_bytes + 8 * x.nbytes):
+        y = x
+        for _ in range(calls):
+            y = y.sin()
+        y.sum().backward()
+    assert x.grad is not None
 
 
 def test_what_is_kept_is_told_with_its_reason():
