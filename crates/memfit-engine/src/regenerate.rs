@@ -1,5 +1,7 @@
 //! Bringing back what is gone: from a copy, or by running its op again, and what that reads before it.
 
+use memfit_ir::Bytes;
+
 use crate::call::{Regeneration, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
@@ -27,6 +29,9 @@ impl<H: Host> Engine<'_, H> {
         }
         let whole = self.touch_and_lock(record);
         if whole {
+            let fixed = self.stats.used.saturating_sub(Bytes(self.state.pool_bytes));
+            let unavoidable = fixed + Bytes(self.state.record(record).need());
+            self.stats.unavoidable = self.stats.unavoidable.max(unavoidable);
             let ran = self.run(record, target);
             self.unlock_reads(record);
             return ran;

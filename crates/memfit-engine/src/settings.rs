@@ -125,6 +125,9 @@ pub struct Stats {
     pub peak: Bytes,
     /// Bytes in use.
     pub used: Bytes,
+    /// Most bytes that could not go when an op was about to run, its operands and what it makes included. Where nothing was evicted,
+    /// no budget below does for the same calls, unless some of that may be in another tier.
+    pub unavoidable: Bytes,
     /// Highest end of a range.
     pub height: Bytes,
     /// Times that the bytes were there, but nowhere in one piece.

@@ -49,6 +49,21 @@ fn best_completes_where_eq_does_and_costs_less() {
     assert!(eq(&unet, lower).is_none() && done(&replay(&unet, ours(lower), 1.0).unwrap()).is_some());
 }
 
+#[test]
+fn no_budget_below_what_is_unavoidable_does() {
+    for log in common::LOGS {
+        let Some(trace) = common::recorded(log) else { return };
+        let free = replay(&trace, ours(Bytes(u64::MAX / 4)), 1.0).unwrap();
+        let Bytes(unavoidable) = free.stats.unavoidable;
+        println!("{log}: {unavoidable} of {}", free.stats.peak);
+        assert!(unavoidable > 0 && unavoidable <= free.stats.peak.0, "{log}");
+        for budget in [unavoidable - 1, unavoidable / 2] {
+            let report = replay(&trace, ours(Bytes(budget)), 50.0).unwrap();
+            assert!(done(&report).is_none(), "{log}: {budget} of {unavoidable}");
+        }
+    }
+}
+
 /// The best heuristic's overhead in the simulator, from 0.9 down to 0.2 (`dynamic-rematerialisation.md`, §5.2).
 const TABLE: [(&str, [f64; 8]); 4] = [
     ("unet", [0.0160, 0.0333, 0.0493, 0.0878, 0.1325, 0.2413, 0.5851, f64::INFINITY]),

@@ -1,5 +1,6 @@
 //! From Burn's operations to the engine's calls.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, ExecutionError, TensorData};
@@ -7,7 +8,7 @@ use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
-use memfit::engine::{Call, Engine, Fate, Fault, HostError, Output, TensorId};
+use memfit::engine::{Block, Call, Engine, Fate, Fault, HostError, Output, StorageId, TensorId};
 use memfit::ir::{Effect, Need, Role};
 use memfit::tiers::Shelf;
 use memfit::{Bytes, Nanos};
@@ -340,11 +341,8 @@ impl<B: Backend> Core<B> {
             self.tensors.get(&input.id).is_some_and(|entry| B::shares(op, &entry.layout))
         });
         let mut update = None;
-        if !view
-            && let Some(input) = operands.first()
-            && ops::overwrites(op)
-        {
-            update = self.updates(op, input)?;
+        if !view && ops::overwrites(op) {
+            update = self.updates(op, operands)?;
         }
         let made = match (view, update) {
             (true, _) => Made::View,
@@ -390,14 +388,12 @@ impl<B: Backend> Core<B> {
     }
 
     /// Whether `op` writes its first operand over: one that ends here, and that nothing needs, or that is a parameter.
-    fn updates(&mut self, op: &OperationIr, input: &Operand) -> Result<Option<BurnId>, Fault> {
-        if !input.ends {
-            return Ok(None);
-        }
+    fn updates(&mut self, op: &OperationIr, operands: &[Operand]) -> Result<Option<BurnId>, Fault> {
+        let Some(input) = operands.first().filter(|input| input.ends) else { return Ok(None) };
         let known = input.known;
         let fate = self.engine.fate(known.tensor)?;
         // What has been made since the past was cut is no parameter: targets and noise are subtracted from too.
-        let parameter = ops::is_update(op) && known.old;
+        let parameter = ops::is_update(op) && known.old && (self.old.cut || self.holds_little(operands));
         let writes = match fate {
             Fate::Held => false,
             Fate::Free => known.root || parameter,
@@ -415,6 +411,24 @@ impl<B: Backend> Core<B> {
             self.engine.ground(known.tensor)?;
         }
         Ok(writes.then_some(input.id))
+    }
+
+    /// Whether gradients and an optimizer's state are all that the program can hold, beside what is old and `operands`: no more than two
+    /// times as much as that. Before the past was ever cut, noise that has been read looks like a parameter, but the activations that wait
+    /// for the backward pass are there as well then.
+    fn holds_little(&self, operands: &[Operand]) -> bool {
+        let mut bytes: BTreeMap<StorageId, (bool, u64)> = BTreeMap::new();
+        for Known { tensor, old, .. } in self.tensors.values().map(|entry| entry.known) {
+            let Some(Block { storage: Some(storage), size, .. }) = self.engine.block_of(tensor) else {
+                continue;
+            };
+            let is_operand = operands.iter().any(|operand| operand.known.tensor == tensor);
+            let (is_old, size_of) = bytes.entry(storage).or_insert((false, size.0));
+            *is_old |= old;
+            *size_of = if is_operand && !old { 0 } else { *size_of };
+        }
+        let sum = |of: bool| bytes.values().filter(|(old, _)| *old == of).map(|(_, size)| size).sum::<u64>();
+        sum(false) <= 2 * sum(true)
     }
 
     /// Whether steps are recorded: then they all must do the same in the same way.

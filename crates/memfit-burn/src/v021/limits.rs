@@ -14,7 +14,8 @@ use crate::settings::{Budget, Mode};
 pub struct Needs {
     /// The most bytes that tensors take without a limit.
     pub peak: Bytes,
-    /// What outlives the step, and the largest working set of one op: no budget below does, unless parameters and state may be in
+    /// What outlives the step, and the largest working set of one op; or the most that can't go while an op runs, where that is more: what
+    /// the program holds of another network, or of a batch, stays as well. No budget below does, unless parameters and state may be in
     /// other memory between their uses.
     pub floor: Bytes,
     /// The least budget in which the engine gets through the step online, in virtual time and to a thousandth. What is evicted
@@ -26,7 +27,7 @@ impl Needs {
     /// What a recorded step needs.
     #[must_use]
     pub fn of(recorded: &Recorded) -> Needs {
-        let floor = Floor::of(&recorded.graph, Bytes(1)).bytes;
+        let floor = Floor::of(&recorded.graph, Bytes(1)).bytes.max(unavoidable(&recorded.trace));
         let peak = recorded.trace.base().peak.max(floor);
         Needs { peak, floor, least: least_budget(&recorded.trace, floor, peak) }
     }
@@ -44,9 +45,7 @@ impl Needs {
 #[must_use]
 pub fn least_budget(trace: &Trace, floor: Bytes, peak: Bytes) -> Bytes {
     let does = |budget: Bytes| {
-        // As Burn's tensors are counted: bytes, without addresses.
-        let settings = Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) };
-        replay(trace, settings, MOST_TIMES).is_ok_and(|report| report.outcome == Outcome::Done)
+        replay(trace, counting(budget), MOST_TIMES).is_ok_and(|report| report.outcome == Outcome::Done)
     };
     let (mut too_small, mut enough) = (floor.0.saturating_sub(1), peak.0);
     while enough - too_small.min(enough) > enough / 1000 + 1 {
@@ -58,6 +57,17 @@ pub fn least_budget(trace: &Trace, floor: Bytes, peak: Bytes) -> Bytes {
         }
     }
     Bytes(enough)
+}
+
+/// As Burn's tensors are counted: bytes, without addresses.
+fn counting(budget: Bytes) -> Settings {
+    Settings { align: Bytes(1), allocator: "ideal".to_owned(), ..Settings::new(budget) }
+}
+
+/// The most that can't go while an op of `trace` runs, with what the op takes.
+fn unavoidable(trace: &Trace) -> Bytes {
+    let report = replay(trace, counting(Budget::UNLIMITED.bytes()), MOST_TIMES);
+    report.map_or(Bytes::ZERO, |report| report.stats.unavoidable)
 }
 
 /// Who takes longer than that many plain steps for one does not get through it.
