@@ -274,6 +274,26 @@ impl Stepper {
         Ok((stepped, recorded))
     }
 
+    /// The step that [`Stepper::begin`] began ends by an error: no plan is followed any more, and what is held comes back as far as
+    /// there is room. The next step is recorded.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back, but for there being no room.
+    pub fn abandon<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
+        engine.diverge();
+        let ended = engine.restore_held();
+        if ended.is_ok() {
+            engine.discard_all();
+        }
+        engine.end_log();
+        self.steady = false;
+        match ended {
+            Ok(_) | Err(Fault::NoRoom(_)) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// `sequence` was what has just been stepped through; `as_planned` if all was as its plan has it.
     fn saw(&mut self, sequence: Digest, as_planned: bool, stepped: &mut Stepped) {
         let last = self.last.replace(sequence);

@@ -121,11 +121,7 @@ impl Steps {
         if !std::mem::take(&mut self.open) {
             return Ok(());
         }
-        engine.diverge();
-        match engine.end_step() {
-            Ok(_) | Err(Fault::NoRoom(_)) => Ok(()),
-            Err(fault) => Err(fault),
-        }
+        self.stepper.abandon(engine)
     }
 
     /// Plans the step that ended last, for the budget that it ran in. Ns of repetitions and copies in the plan that is kept;

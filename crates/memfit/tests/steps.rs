@@ -93,3 +93,30 @@ fn a_step_that_fails_leaves_nothing_open() {
     assert!(matches!(steps.set_strategy("magic"), Err(Failure::Usage { .. })));
     steps.set_strategy("auto").unwrap();
 }
+
+#[test]
+fn a_step_that_was_not_recorded_is_abandoned_as_well() {
+    let options = Options { settled: 1, trusting: true, ..Options::default() };
+    let (mut engine, mut steps) = (engine(), Steps::new(options, PORTFOLIO, 1).unwrap());
+    let mut recorded = Vec::new();
+    let mut take = |steps: &mut Steps, engine: &mut Engine<'_, VirtualHost>| {
+        steps.begin(engine).unwrap();
+        step(engine).unwrap();
+        let stepped = steps.end(engine).unwrap();
+        recorded.push(steps.last().is_some());
+        if stepped.wants_plan {
+            steps.settle(&engine.settings().clone()).unwrap();
+        }
+    };
+    for _ in 0..10 {
+        take(&mut steps, &mut engine);
+    }
+    steps.begin(&mut engine).unwrap();
+    let held = engine.put(KB, Role::Input).unwrap();
+    steps.abandon(&mut engine).unwrap();
+    assert!(!steps.is_open() && engine.is_resident(held) && !engine.is_guided());
+    engine.del(held).unwrap();
+    take(&mut steps, &mut engine);
+    assert!(recorded[0] && !recorded[9], "the last is not recorded any more: {recorded:?}");
+    assert!(recorded[10], "the one after a failure is");
+}
