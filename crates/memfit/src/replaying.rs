@@ -1,5 +1,6 @@
 //! A recorded step, run again in virtual time by the online engine.
 
+use memfit_engine::evict::{self, Sieve};
 use memfit_engine::replay::{
     Base, Event, Outcome, ReplayReport, Trace, recorded, replay, replay_guided, replay_planned,
 };
@@ -24,6 +25,10 @@ pub struct ReplayGoal {
     pub planned: bool,
     /// Name of the policy that chooses what goes.
     pub evictor: String,
+    /// Which candidates it looks at.
+    pub sieve: Sieve,
+    /// Exponents for `megengine`: of evicted neighbours, bytes and staleness.
+    pub exponents: [f64; 3],
     /// Name of the allocator under the engine; by default bytes are only counted for a log, which knows no
     /// addresses, and placed for a graph.
     pub allocator: Option<String>,
@@ -200,7 +205,7 @@ fn settings(goal: &ReplayGoal, budget: Bytes, addressed: bool) -> Result<Setting
         Settings { evictor: goal.evictor.clone(), ..Settings::new(budget) }
     };
     known("evict", &goal.evictor)?;
-    settings.options.seed = goal.seed;
+    settings.options = evict::Options { sieve: goal.sieve, seed: goal.seed, exponents: goal.exponents };
     if !addressed && !goal.as_simulator {
         "ideal".clone_into(&mut settings.allocator);
         settings.align = Bytes(1);

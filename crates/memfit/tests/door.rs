@@ -281,6 +281,8 @@ fn a_replay_has_room_enough_by_default() {
             budget: None,
             planned: false,
             evictor: "best".into(),
+            sieve: memfit::engine::evict::Sieve::default(),
+            exponents: [1.0; 3],
             allocator: None,
             dealloc: None,
             as_simulator: false,

@@ -11,6 +11,7 @@ mod export;
 mod moved;
 mod place;
 mod plan;
+mod policy;
 mod replay;
 mod report;
 #[cfg(feature = "run")]

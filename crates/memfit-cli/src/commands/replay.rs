@@ -6,13 +6,13 @@ use clap::{Args as ClapArgs, ValueHint};
 use memfit::engine::Allowance;
 use memfit::engine::replay::Outcome;
 use memfit::profile::Saved;
-use memfit::strategies::families::default_of;
 use memfit::{
     Budget, Bytes, Failure, Nanos, PLANNING_SECONDS, ReplayGoal, Replayed, StepPlanner, objects, recording,
     replay_recording,
 };
 use serde_json::{Value, json};
 
+use super::policy::PolicyArgs;
 use crate::error::Error;
 use crate::files;
 use crate::output::{Output, grouped, table};
@@ -37,9 +37,8 @@ pub(super) struct ReplayArgs {
     /// Whether the engine looks ahead
     #[arg(long, value_enum, default_value = "online")]
     pub(super) mode: Mode,
-    /// Policy that chooses what goes
-    #[arg(long, default_value = default_of("evict"), value_name = "NAME")]
-    pub(super) evictor: String,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Allocator under the engine [default: best-fit for a graph; ideal, which counts bytes, for a log]
     #[arg(long, value_name = "NAME")]
     pub(super) allocator: Option<String>,
@@ -81,7 +80,9 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
     let goal = ReplayGoal {
         budget: args.budget,
         planned: args.mode == Mode::Planned,
-        evictor: args.evictor.clone(),
+        evictor: args.policy.evictor.clone(),
+        sieve: args.policy.sieve(),
+        exponents: args.policy.exponents()?,
         allocator: args.allocator.clone(),
         dealloc: args.dealloc.clone(),
         as_simulator: args.as_simulator,

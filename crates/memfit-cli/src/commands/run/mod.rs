@@ -12,10 +12,11 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum, builder::PossibleValue};
 use memfit::engine::replay::{Outcome, Trace, replay};
 use memfit::engine::{Fault, Recorded, Settings};
-use memfit::{Budget, Bytes, Floor, Nanos, StepPlanner};
+use memfit::{Budget, Bytes, Family, Floor, Nanos, StepPlanner};
 use memfit_burn::zoo::{self, Apart, Model, Seen, Training, Where};
 use memfit_burn::{Mode, Options, Report};
 
+use super::policy::PolicyArgs;
 use crate::error::Error;
 use crate::output::Output;
 use measure::Measured;
@@ -107,6 +108,8 @@ pub(in crate::commands) struct RunArgs {
     /// auto]
     #[arg(long, value_name = "NAME", value_parser = strategy)]
     strategy: Option<&'static str>,
+    #[command(flatten)]
+    policy: PolicyArgs,
     /// Beside it also the other modes, and Burn's own checkpointing
     #[arg(long)]
     compare: bool,
@@ -190,7 +193,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
     let mut training = Training { steps: usize::from(args.steps), seed, ..Training::new(args.model.0) };
     training.batch = args.batch.map_or(training.batch, usize::from);
     training.gradients = args.gradients;
-    let common = common(args, seed);
+    let common = common(args, seed)?;
     if args.max_batch {
         return largest::run(args, &training, device, common, output);
     }
@@ -301,7 +304,7 @@ fn gradients(
 }
 
 /// What all trainings of a call have in common.
-fn common(args: &RunArgs, seed: u64) -> Options {
+fn common(args: &RunArgs, seed: u64) -> Result<Options, Error> {
     let size = |bytes: Bytes| memfit_burn::Budget::of(bytes.0);
     let disk = args.disk_budget.zip(args.spill.clone()).map(|(budget, directory)| memfit_burn::Disk {
         budget: size(budget),
@@ -309,9 +312,15 @@ fn common(args: &RunArgs, seed: u64) -> Options {
         directory: Box::leak(directory.into_boxed_path()),
     });
     let strategy = args.strategy.unwrap_or(if args.no_recompute { "offload:best" } else { memfit::AUTO });
-    Options {
+    // One name for as long as the process runs, of those that there are.
+    let known = Family::called("evict").map(|family| family.strategy(&args.policy.evictor));
+    let evictor = known.transpose().map_err(memfit::Failure::from)?;
+    Ok(Options {
         seed,
         strategy,
+        evictor: evictor.map_or("best", |strategy| strategy.info().name),
+        sieve: args.policy.sieve(),
+        exponents: args.policy.exponents()?,
         disk,
         scratch: args.scratch,
         host: args.host_budget.map(size),
@@ -320,7 +329,7 @@ fn common(args: &RunArgs, seed: u64) -> Options {
         lossless: forever(&args.codec),
         lossy: forever(&args.lossy),
         ..Options::default()
-    }
+    })
 }
 
 /// Names that stay for as long as the process runs.
