@@ -10,6 +10,8 @@ fn all_examples_run_within_their_budgets() {
         let (engine, budget) = (report.engine, report.budget.expect("a budget"));
         assert!(engine.peak <= budget, "{name}: {} of {budget}", engine.peak);
         let moves = name == "spill";
-        assert_eq!((engine.recomputes > 0, engine.stored.0 > 0), (!moves, moves), "{name}: {engine:?}");
+        assert_eq!(engine.stored.0 > 0, moves, "{name}: {engine:?}");
+        // With a disk, what is cheaper to compute than to read is computed, by the times measured.
+        assert!(moves || engine.recomputes > 0, "{name}: {engine:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! How a policy chooses online what goes.
 
 use clap::Args as ClapArgs;
-use memfit::engine::evict::{Options, Sieve};
+use memfit::engine::evict::Sieve;
 use memfit::strategies::families::default_of;
 use memfit::{Bytes, Failure};
 
@@ -26,7 +26,7 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "SIZE|%", value_parser = small)]
     ignore_below: Option<Small>,
     /// Exponents for `megengine`: of evicted neighbours, bytes and staleness
-    #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_values_t = Options::default().exponents)]
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "1,1,1")]
     exponents: Vec<f64>,
 }
 

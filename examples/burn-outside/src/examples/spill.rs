@@ -1,4 +1,4 @@
-//! Activations go to a file on disk between their uses, and nothing is computed twice. The file has no name: nothing is left of it.
+//! Activations go to a file on disk between their uses, and hardly anything is computed twice. The file has no name: nothing is left of it.
 
 use std::path::Path;
 
