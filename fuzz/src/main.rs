@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+use memfit::formats::is_packed;
 use memfit_testkit::Rng;
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
@@ -26,9 +27,6 @@ const LONGEST: Duration = Duration::from_secs(1);
 
 /// Bytes of memory for each byte of input, and beside them for tables of fixed size.
 const MEMORY: (usize, usize) = (64, 4 << 20);
-
-/// What a file in Zstandard begins with: it unpacks to as much as that allows, which has a limit of its own.
-const PACKED: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
 /// The most inputs of a reader before it is the next one's turn, and the longest that such a turn takes but for its last input.
 const TURN: (u64, Duration) = (256, Duration::from_millis(5));
@@ -233,7 +231,8 @@ fn attempt(reader: &Reader, bytes: &[u8], counts: &mut Counts) -> Result<bool, S
     if took > LONGEST {
         return Err(format!("{:.1} s", took.as_secs_f64()));
     }
-    let is_linear = reader.is_linear && !bytes.starts_with(&PACKED);
+    // A packed file unpacks to as much as that allows, which has a limit of its own.
+    let is_linear = reader.is_linear && !is_packed(bytes);
     if is_linear && memory > MEMORY.0 * bytes.len() + MEMORY.1 {
         return Err(format!("{memory} bytes of memory for {} bytes", bytes.len()));
     }

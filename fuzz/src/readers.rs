@@ -9,8 +9,8 @@ use memfit::checkpoint::{self, Reader as CheckpointReader, Safetensors, digest};
 use memfit::formats::onnx::OnnxOptions;
 use memfit::formats::tflite::{self, TfliteOptions};
 use memfit::formats::{
-    checkmate_json, compress, csv, device_toml, g10_json, graph_json, onnx, plan_json, simrd, snapshot,
-    tensors, unpack, xla,
+    checkmate_json, compress, csv, device_toml, g10_json, graph_json, is_packed, onnx, plan_json, simrd,
+    snapshot, tensors, unpack, xla,
 };
 use memfit::{Budget, Bytes, Goal, Graph, Tools, check, explain_snapshot, input};
 use memfit_codec::bounded::{self, Predictor};
@@ -23,9 +23,6 @@ use memfit_verify::verify;
 
 use crate::hammer;
 use crate::mutate::MOST;
-
-/// How compressed files begin.
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Something that reads bytes.
 pub struct Reader {
@@ -176,7 +173,7 @@ fn plans() -> Vec<Vec<u8>> {
 
 /// Also before the judge. Compressed ones are the reader of `zstd`'s.
 fn plan(bytes: &[u8]) -> bool {
-    !bytes.starts_with(ZSTD) && check(bytes, &PLANNED, None, &[]).is_ok()
+    !is_packed(bytes) && check(bytes, &PLANNED, None, &[]).is_ok()
 }
 
 fn texts() -> Vec<Vec<u8>> {

@@ -285,21 +285,22 @@ def test_a_step_that_mostly_recomputes_says_so_once():
 
 def test_a_budget_that_has_almost_all_computed_again_and_again_is_refused():
     x = torch.randn(1 << 16, requires_grad=True)
-    y, calls = x, 1000
-    with pytest.raises(BudgetError) as raised, Budget(live_bytes(CPU) + 4 * x.nbytes, patience=20.0):
-        for _ in range(calls):
+
+    def step():
+        y = x
+        for _ in range(1000):
             y = y.sin()
         # What is given up before is computed from the start for each of the calls.
         y.sum().backward()
+
+    with pytest.raises(BudgetError) as raised, Budget(live_bytes(CPU) + 4 * x.nbytes, patience=20.0):
+        step()
     error = raised.value
     assert error.slow and "patience" in str(error.hint), error
     # With what would hold all that was held there, it goes through.
     x.grad = None
     with Budget(error.least_budget_bytes + 8 * x.nbytes):
-        y = x
-        for _ in range(calls):
-            y = y.sin()
-        y.sum().backward()
+        step()
     assert x.grad is not None
 
 

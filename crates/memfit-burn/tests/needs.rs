@@ -3,15 +3,17 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod dense;
+
 use std::sync::{Mutex, PoisonError};
 
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule as _, Module};
-use burn::nn::{Linear, LinearConfig};
+use burn::module::AutodiffModule as _;
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer as _, SgdConfig};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Distribution, Tensor, TensorData, activation};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Distribution, Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
+use dense::Net;
 use memfit_burn::{
     Budget, Memfit, Needs, Options, attempt, enable, enable_with, evict_all, is_resident, needs, report,
     reset_peak, step,
@@ -21,22 +23,6 @@ type B = Autodiff<Memfit<Flex>>;
 
 /// There is one device: one test at a time.
 static DEVICE: Mutex<()> = Mutex::new(());
-
-#[derive(Module, Debug)]
-struct Net<B: Backend> {
-    layers: Vec<Linear<B>>,
-}
-
-impl<B: Backend> Net<B> {
-    fn new(widths: &[usize], device: &B::Device) -> Net<B> {
-        let layers = widths.windows(2).map(|pair| LinearConfig::new(pair[0], pair[1]).init(device));
-        Net { layers: layers.collect() }
-    }
-
-    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
-    }
-}
 
 const WIDTHS: [usize; 4] = [12, 96, 96, 4];
 

@@ -3,36 +3,23 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod dense;
+
 use std::sync::{Mutex, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule as _, Module};
-use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Distribution, ElementConversion as _, Tensor, activation};
+use burn::tensor::{Distribution, ElementConversion as _, Tensor};
 use burn_flex::{Flex, FlexDevice};
+use dense::Net;
 use memfit_burn::{Budget, Memfit, Report, attempt, enable, report, reset_peak, step};
 
 type B = Autodiff<Memfit<Flex>>;
 
 /// There is one device: one test at a time.
 static DEVICE: Mutex<()> = Mutex::new(());
-
-#[derive(Module, Debug)]
-struct Net<B: Backend> {
-    layers: Vec<Linear<B>>,
-}
-
-impl<B: Backend> Net<B> {
-    fn new(device: &B::Device) -> Net<B> {
-        Net { layers: (0..6).map(|_| LinearConfig::new(32, 32).init(device)).collect() }
-    }
-
-    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
-    }
-}
 
 fn batch<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
     Tensor::random([128, 32], Distribution::Default, device)
@@ -48,7 +35,7 @@ fn train<B: AutodiffBackend, O: Optimizer<Net<B>, B>>(
 ) -> Vec<f32> {
     let device = B::Device::default();
     B::seed(&device, 3);
-    let mut net = Net::<B>::new(&device);
+    let mut net = Net::<B>::new(&[32; 7], &device);
     net.layers = net
         .layers
         .into_iter()
@@ -142,7 +129,7 @@ fn training_stays_as_it_is() {
 fn evaluation_keeps_no_batch() {
     let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     enable(&FlexDevice, Budget::UNLIMITED).unwrap();
-    let net = Net::<B>::new(&FlexDevice).valid();
+    let net = Net::<B>::new(&[32; 7], &FlexDevice).valid();
     let mut total = Tensor::<Memfit<Flex>, 1>::zeros([1], &FlexDevice);
     let mut classes = Vec::new();
     let mut seen = Vec::new();

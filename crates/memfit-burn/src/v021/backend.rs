@@ -97,25 +97,22 @@ impl Backend for Flex {
     fn declare(op: &mut OperationIr) {
         // Indices are of this type on this backend, whatever the router asks for; those of floats are cast to what is asked for.
         const INDICES: DType = if cfg!(target_pointer_width = "32") { DType::I32 } else { DType::I64 };
-        match op {
-            OperationIr::Module(ModuleOperationIr::MaxPool1dWithIndices(op)) => {
-                op.out_indices.dtype = DType::I64
+        use ModuleOperationIr::{MaxPool1dWithIndices, MaxPool2dWithIndices};
+        use NumericOperationIr::{ArgMax, ArgMin, MaxDimWithIndices, MinDimWithIndices};
+        let (indices, dtype) = match op {
+            OperationIr::Module(MaxPool1dWithIndices(op)) => (&mut op.out_indices, DType::I64),
+            OperationIr::Module(MaxPool2dWithIndices(op)) => (&mut op.out_indices, DType::I64),
+            OperationIr::NumericInt(_, ArgMax(op) | ArgMin(op)) => (&mut op.out, INDICES),
+            OperationIr::NumericInt(_, MaxDimWithIndices(op) | MinDimWithIndices(op)) => {
+                (&mut op.out_indices, INDICES)
             }
-            OperationIr::Module(ModuleOperationIr::MaxPool2dWithIndices(op)) => {
-                op.out_indices.dtype = DType::I64
-            }
-            OperationIr::NumericInt(_, NumericOperationIr::ArgMax(op) | NumericOperationIr::ArgMin(op)) => {
-                op.out.dtype = INDICES;
-            }
-            OperationIr::NumericInt(
-                _,
-                NumericOperationIr::MaxDimWithIndices(op) | NumericOperationIr::MinDimWithIndices(op),
-            ) => op.out_indices.dtype = INDICES,
             OperationIr::Custom(op) if ["int_argsort", "int_sort_with_indices"].contains(&method(op)) => {
-                op.outputs.iter_mut().last().into_iter().for_each(|indices| indices.dtype = INDICES);
+                let Some(indices) = op.outputs.last_mut() else { return };
+                (indices, INDICES)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        indices.dtype = dtype;
     }
 
     fn layout(handle: &Self::Handle) -> bool {

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
-use burn_backend::{Bytes, DType, Distribution};
+use burn_backend::{Bytes, DType, Distribution, TensorMetadata as _};
 use burn_ir::{BaseOperationIr, HandleKind, OperationIr, RandomOpIr, TensorHandle};
 use burn_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 
@@ -16,17 +16,12 @@ impl Device for NdArrayDevice {
     type Backend = NdArray;
 }
 
-/// What `$ask` says of the array in a handle, whatever its elements are.
-macro_rules! of_array {
-    ($handle:expr, |$array:ident| $ask:expr) => {
-        of_array!($handle, |$array| $ask, F64 F32 I64 I32 I16 I8 U64 U32 U16 U8 Bool)
-    };
-    ($handle:expr, |$array:ident| $ask:expr, $($of:ident)*) => {{
-        let (HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor)) = $handle else {
-            return None;
-        };
-        match tensor { $(NdArrayTensor::$of($array) => $ask,)* }
-    }};
+/// The array behind `handle`, but for quantised ones.
+fn array(handle: &HandleKind<NdArray>) -> Option<&NdArrayTensor> {
+    match handle {
+        HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => Some(tensor),
+        HandleKind::Quantized(_) => None,
+    }
 }
 
 impl Backend for NdArray {
@@ -43,12 +38,17 @@ impl Backend for NdArray {
     }
 
     fn address(handle: &HandleKind<NdArray>) -> Option<NonZeroUsize> {
-        NonZeroUsize::new(of_array!(handle, |array| array.view().as_ptr().addr()))
+        macro_rules! start {
+            ($($of:ident)*) => {
+                match array(handle)? { $(NdArrayTensor::$of(array) => array.view().as_ptr().addr(),)* }
+            };
+        }
+        NonZeroUsize::new(start!(F64 F32 I64 I32 I16 I8 U64 U32 U16 U8 Bool))
     }
 
     /// Of what it holds: its buffer may be larger.
     fn taken(handle: &HandleKind<NdArray>) -> Option<u64> {
-        Some(of_array!(handle, |array| array.view().iter().map(|element| size_of_val(element) as u64).sum()))
+        array(handle).map(|tensor| (tensor.shape().num_elements() * tensor.dtype().size()) as u64)
     }
 
     fn layout(_handle: &HandleKind<NdArray>) {}

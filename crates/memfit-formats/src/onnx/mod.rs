@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use memfit_ir::{Bytes, Graph};
 use prost::Message;
 
-use crate::{FormatError, is_obeyed, unpack};
+use crate::{FormatError, is_obeyed, is_packed, unpack};
 
 /// Bytes of the arena in which a branch or body is placed. Values of no bytes in it lie around it.
 pub type Plan<'a> = &'a dyn Fn(&Graph) -> Result<Bytes, String>;
@@ -86,8 +86,7 @@ pub fn read_planned(bytes: &[u8], options: &OnnxOptions, plan: Plan<'_>) -> Resu
 
 fn graph(bytes: &[u8], options: &OnnxOptions, plan: Plan<'_>) -> Result<Graph, FormatError> {
     // Uncompressed, a model may be as long as it likes: its weights are not copied.
-    let is_packed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
-    let bytes = if is_packed { unpack(bytes)? } else { Cow::Borrowed(bytes) };
+    let bytes = if is_packed(bytes) { unpack(bytes)? } else { Cow::Borrowed(bytes) };
     let slim = strip::strip(&bytes)?;
     let model = proto::ModelProto::decode(slim.as_slice()).map_err(|error| {
         FormatError::new("", format!("not an ONNX model, or a damaged one: {error}"))

@@ -1,0 +1,22 @@
+//! A dense network of any widths, for tests of trainings.
+
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, activation};
+
+#[derive(Module, Debug)]
+pub(crate) struct Net<B: Backend> {
+    pub(crate) layers: Vec<Linear<B>>,
+}
+
+impl<B: Backend> Net<B> {
+    pub(crate) fn new(widths: &[usize], device: &B::Device) -> Net<B> {
+        let layers = widths.windows(2).map(|pair| LinearConfig::new(pair[0], pair[1]).init(device));
+        Net { layers: layers.collect() }
+    }
+
+    pub(crate) fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
+    }
+}
