@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::ids::StorageId;
-use crate::state::next_index;
+use crate::table::next_index;
 
 impl<H: Host> Engine<'_, H> {
     /// The tensors that the program holds, by number.

@@ -23,7 +23,7 @@ impl fmt::Display for TensorId {
 }
 
 /// What one output of an op is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// A storage of its own, of that many bytes.
     Fresh(Bytes),

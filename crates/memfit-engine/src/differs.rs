@@ -66,7 +66,7 @@ impl<H: Host> Engine<'_, H> {
 
     fn sized(&self, tensor: u32) -> u64 {
         let storage = self.state.storage(self.state.storage_of(tensor));
-        if storage.root == tensor { storage.size } else { 0 }
+        if storage.root() == tensor { storage.size } else { 0 }
     }
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Bytes, Effect, Role, ValueId};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::alloc::{self, Allocator};
 use crate::call::{Call, Output, TensorId};
+use crate::classes::Class;
 use crate::copies::Stores;
 use crate::evict::{self, Evictor, Walk};
 use crate::fault::Fault;
@@ -15,12 +15,12 @@ use crate::guide::{Carried, Guide};
 use crate::host::{Block, Host, HostError};
 use crate::ids::StorageId;
 use crate::log::Log;
-use crate::maybe::Maybe;
 use crate::released::Past;
 use crate::scratch::Scratch;
 use crate::settings::Pace;
 pub use crate::settings::{Settings, Stats, Storing};
-use crate::state::{Record, State, next_index};
+use crate::state::{Record, State};
+use crate::table::next_index;
 
 /// The online runtime over a host.
 pub struct Engine<'a, H: Host> {
@@ -266,34 +266,30 @@ impl<'a, H: Host> Engine<'a, H> {
     fn repeatable(&self, effect: Effect, record: u32) -> bool {
         match effect {
             Effect::Pure => true,
-            Effect::Seeded => self.state.record(record).generator.is_some(),
+            Effect::Seeded => self.state.generators.contains_key(&record),
             Effect::Once | Effect::Collective => false,
         }
     }
 
     /// Enters a call and what it makes into the tables.
     fn enlist(&mut self, call: &Call<'_>) -> u32 {
-        let kind = self.kind(call.kind);
-        let generator = match call.effect {
-            Effect::Seeded => self.host.generator(),
-            _ => None,
+        let class = Class {
+            kind: self.kind(call.kind),
+            effect: call.effect,
+            outputs: call.outputs.into(),
+            needs: call.needs.into(),
         };
         let record = self.state.new_record();
-        let number = self.stats.calls;
+        if call.effect == Effect::Seeded {
+            self.state.generators.extend(self.host.generator().map(|state| (record, state)));
+        }
         self.state.records[record as usize] = Record {
-            kind,
+            class: self.state.classes.take(&class),
             reads: call.reads.iter().map(|tensor| tensor.0).collect(),
-            writes: SmallVec::new(),
-            outputs: SmallVec::from_slice(call.outputs),
             time: call.time.0,
             workspace: call.workspace.0,
-            effect: call.effect,
-            needs: (!call.needs.is_empty()).then(|| call.needs.into()),
-            runs: 0,
-            generator,
-            op: Maybe::NONE,
-            call: number,
             alive: true,
+            ..Record::default()
         };
         let state = &self.state;
         let overwrites_source = |output: &Output| match *output {
@@ -301,6 +297,8 @@ impl<'a, H: Host> Engine<'a, H> {
             Output::Fresh(_) | Output::View(_) => false,
         };
         let repeatable = self.repeatable(call.effect, record) && !call.outputs.iter().any(overwrites_source);
+        // What stays is nobody's child.
+        self.state.records[record as usize].derives = repeatable;
         for &read in call.reads {
             self.state.tensors[read.index()].users += 1;
         }
@@ -336,10 +334,8 @@ impl<'a, H: Host> Engine<'a, H> {
                 this.evictable = false;
                 self.state.leave_pool(storage);
             }
-            // What stays is nobody's child.
-            for &read in call.reads.iter().filter(|_| repeatable) {
-                let parent = self.state.storage_of(read.0);
-                self.state.link(parent, storage);
+            if repeatable {
+                self.state.link(tensor);
             }
             if !view {
                 self.evictor.created(&self.state, storage);

@@ -328,7 +328,7 @@ impl<H: Host> Engine<'_, H> {
         if let (Some(_), Some(log), Form::Encoded(_)) = (row, &mut self.log, form) {
             // That it is so dense is what the copy's room rests on.
             let planned = guide.plan.graph().value(value);
-            let value = self.state.tensor(self.state.storage(storage).root).value.get();
+            let value = self.state.tensor(self.state.storage(storage).root()).value.get();
             value.into_iter().for_each(|value| log.expect(value, planned));
         }
         Ok(row)
@@ -344,7 +344,7 @@ impl<H: Host> Engine<'_, H> {
     /// The storage whose root is the tensor of this number and serial number, if that is there.
     fn storage_named(&self, named: Named) -> Option<u32> {
         let (tensor, this) = self.tensor_named(named).filter(|(_, this)| this.defined)?;
-        (self.state.storage(this.storage).root == tensor).then_some(this.storage)
+        (self.state.storage(this.storage).root() == tensor).then_some(this.storage)
     }
 
     /// As [`Engine::forward`], if there is a copy.
@@ -405,7 +405,7 @@ impl<H: Host> Engine<'_, H> {
             return Ok(true);
         };
         let this = self.state.record(record);
-        let repeatable = !matches!(this.effect, Effect::Once | Effect::Collective);
+        let repeatable = !matches!(self.state.class(record).effect, Effect::Once | Effect::Collective);
         // A view whose bytes are back is made again with its op, and so is what can be evicted.
         let there = |&read: &u32| {
             let storage = self.state.storage(self.state.storage_of(read));

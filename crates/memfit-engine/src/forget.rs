@@ -53,10 +53,10 @@ impl<H: Host> Engine<'_, H> {
 
     /// Whether `storage` is made by overwriting another.
     fn is_in_place(&self, storage: u32) -> bool {
-        let root = self.state.storage(storage).root;
+        let root = self.state.storage(storage).root();
         let Some(producer) = self.state.tensor(root).record.get() else { return false };
-        let this = self.state.record(producer);
-        let mut made = this.writes.iter().zip(&this.outputs);
+        let (this, outputs) = (self.state.record(producer), &self.state.class(producer).outputs);
+        let mut made = this.writes.iter().zip(outputs);
         made.any(|(written, output)| written.is(root) && matches!(output, Output::InPlace(_)))
     }
 
@@ -211,7 +211,7 @@ impl<H: Host> Engine<'_, H> {
         while let Some(tensor) = work.pop() {
             let this = self.state.tensor(tensor);
             let storage = this.storage;
-            let root = self.state.storage(storage).root == tensor;
+            let root = self.state.storage(storage).root() == tensor;
             let others = self.state.storage(storage).tensors.len() > 1;
             if !this.alive || this.held > 0 || this.users > 0 || (root && others) {
                 continue;
@@ -225,7 +225,7 @@ impl<H: Host> Engine<'_, H> {
             if self.state.storage(storage).tensors.is_empty() {
                 self.remove_storage(storage);
             } else {
-                work.push(self.state.storage(storage).root);
+                work.push(self.state.storage(storage).root());
             }
             self.state.free_tensors.push(tensor);
             let Some(record) = record.get() else { continue };
@@ -252,9 +252,8 @@ impl<H: Host> Engine<'_, H> {
         let this = &mut self.state.records[record as usize];
         let alive = std::mem::take(&mut this.alive);
         debug_assert!(alive, "a row is given back once");
-        let (reads, outputs) = (std::mem::take(&mut this.reads), std::mem::take(&mut this.outputs));
-        let (time, call) = (this.time, this.call);
-        for output in &outputs {
+        let (reads, class, time) = (std::mem::take(&mut this.reads), this.class, this.time);
+        for output in &self.state.classes.get(class).outputs {
             if let Output::View(of) = *output {
                 let storage = self.state.storage_of(reads[of]) as usize;
                 let cost = &mut self.state.storages[storage].cost;
@@ -265,8 +264,10 @@ impl<H: Host> Engine<'_, H> {
             self.state.tensors[read as usize].users -= 1;
             work.push(read);
         }
+        self.state.classes.give_back(class);
+        self.state.generators.remove(&record);
         self.state.free_records.push(record);
-        self.host.close(call);
+        self.host.close(record);
     }
 
     /// What `record` makes can't be made again: it needs its inputs no more.
@@ -318,7 +319,7 @@ impl<H: Host> Engine<'_, H> {
             let storage = self.state.storage_of(tensor);
             self.state.storages[storage as usize].held -= 1;
         }
-        if self.state.record(record).outputs.is_empty() {
+        if self.state.class(record).outputs.is_empty() {
             self.close_and_collect(record);
             return;
         }
@@ -333,8 +334,8 @@ impl<H: Host> Engine<'_, H> {
     /// Before the first run of `record`: versions that it overwrites for good must not be needed any more. What is
     /// computed from them is brought back, if it is needed, and stays.
     pub(crate) fn overwrite(&mut self, record: u32) -> Result<(), Fault> {
-        for at in 0..self.state.record(record).outputs.len() {
-            if let Output::InPlace(of) = self.state.record(record).outputs[at] {
+        for at in 0..self.state.class(record).outputs.len() {
+            if let Output::InPlace(of) = self.state.class(record).outputs[at] {
                 let storage = self.state.storage_of(self.state.record(record).reads[of]);
                 if !self.state.storage(storage).evictable {
                     self.keep_made_from(storage, Some(record))?;
@@ -450,8 +451,7 @@ impl<H: Host> Engine<'_, H> {
             for child in gone.drain(..) {
                 let this = self.state.storage(child);
                 if this.held > 0 {
-                    let held = this.tensors.clone();
-                    for tensor in held {
+                    for &tensor in &this.tensors.clone() {
                         if self.state.tensor(tensor).held > 0 {
                             self.define(tensor)?;
                         }

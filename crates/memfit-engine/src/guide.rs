@@ -9,7 +9,7 @@ use crate::plan::{StepPlan, repetitions};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Named {
     pub(crate) tensor: Maybe<u32>,
-    pub(crate) serial: u64,
+    pub(crate) serial: u32,
 }
 
 /// What the sources of a graph that outlive its step have become by its end.

@@ -36,7 +36,7 @@ impl<H: Host> Engine<'_, H> {
                 if let Some(value) = this.value.get().filter(|_| this.alive && this.held > 0)
                     && let Some(slot) = named.get_mut(value.index())
                 {
-                    *slot = self.named(crate::state::next_index(tensor));
+                    *slot = self.named(crate::table::next_index(tensor));
                 }
             }
             let sources = become_of(&recorded.graph, |value| named[value.index()]);

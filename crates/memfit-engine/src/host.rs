@@ -23,8 +23,8 @@ pub struct Block {
 pub struct Run<'a> {
     /// What it does, as given in [`crate::Call::kind`].
     pub kind: &'a str,
-    /// The number of the call: equal for a run and its repetitions.
-    pub call: u64,
+    /// The number of the call: equal for a run and its repetitions. Another call may have it once this one is closed.
+    pub call: u32,
     /// 0 for the first run.
     pub repetition: u32,
     /// The block of each operand; views have that of their storage.
@@ -84,8 +84,8 @@ pub trait Host {
     /// has given it up.
     fn keep(&mut self, _storage: StorageId) {}
 
-    /// The call of this number will never be run again.
-    fn close(&mut self, _call: u64) {}
+    /// The call of this number will never be run again. The next call may have the number.
+    fn close(&mut self, _call: u32) {}
 
     /// Time since some start; the staleness of tensors is counted in it.
     fn clock(&mut self) -> Nanos;

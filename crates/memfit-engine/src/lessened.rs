@@ -5,16 +5,17 @@
 
 use memfit_ir::{Compute, Need, OpId};
 
+use crate::classes::Class;
 use crate::engine::Engine;
 use crate::guide::Guide;
 use crate::host::Host;
 use crate::maybe::Maybe;
-use crate::state::Record;
+use crate::state::State;
 
-impl Record {
-    /// What its op asks of operand `at`.
-    pub(crate) fn asks(&self, at: usize) -> Need {
-        self.needs.as_ref().and_then(|needs| needs.get(at)).copied().unwrap_or_default()
+impl State {
+    /// What the op of `record` asks of operand `at`.
+    pub(crate) fn asks(&self, record: u32, at: usize) -> Need {
+        self.class(record).needs.get(at).copied().unwrap_or_default()
     }
 }
 
@@ -50,7 +51,7 @@ impl<H: Host> Engine<'_, H> {
         for at in 0..self.state.record(record).reads.len() {
             let this = self.state.record(record);
             let storage = self.state.storage_of(this.reads[at]);
-            if self.state.storage(storage).keeps < this.asks(at) {
+            if self.state.storage(storage).keeps < self.state.asks(record, at) {
                 self.make_whole(storage);
             }
         }
@@ -74,8 +75,12 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn need_as_planned(&mut self, guide: &Guide, record: u32, op: OpId) {
         let op = guide.plan.graph().op(op);
         let this = &mut self.state.records[record as usize];
-        if this.needs.is_none() && !op.needs.is_empty() {
-            this.needs = Some(op.needs.iter().take(this.reads.len()).copied().collect());
+        let class = self.state.classes.get(this.class);
+        if class.needs.is_empty() && !op.needs.is_empty() {
+            let needs = op.needs.iter().take(this.reads.len()).copied().collect();
+            let class = Class { needs, ..class.clone() };
+            let before = std::mem::replace(&mut this.class, self.state.classes.take(&class));
+            self.state.classes.give_back(before);
         }
     }
 }

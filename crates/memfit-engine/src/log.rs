@@ -14,7 +14,8 @@ use crate::host::Block;
 use crate::maybe::Maybe;
 use crate::plan::{Refusal, StepPlan, repeated_ns};
 use crate::settings::Settings;
-use crate::state::{State, next_index};
+use crate::state::State;
+use crate::table::next_index;
 use crate::trace::{Event, Trace};
 
 /// A step that was run: what it computes, and how it was done.
@@ -195,7 +196,7 @@ impl Log {
     /// `tensor` is in memory without an op that makes it.
     pub(crate) fn put(&mut self, state: &mut State, tensor: u32, role: Role) {
         let storage = state.storage(state.storage_of(tensor));
-        let size = if storage.root == tensor { storage.size } else { 0 };
+        let size = if storage.root() == tensor { storage.size } else { 0 };
         let offset = Bytes(storage.offset);
         let source = self.ops.is_empty();
         let role = if source && !role.is_source() { Role::Input } else { role };
@@ -247,13 +248,13 @@ impl Log {
         let reads = self.operands(state, record);
         let buffers: Vec<BufferId> =
             reads.iter().filter_map(|&tensor| state.tensor(tensor).buffer.get()).collect();
-        let this = state.record(record);
+        let (this, outputs) = (state.record(record), &state.class(record).outputs);
         let (mut made, mut gone) = (Vec::with_capacity(writes.len()), Vec::new());
         for (at, value) in (first..first + count).enumerate() {
             let size = Bytes(self.values[value as usize].size);
-            let over = match this.outputs[at] {
+            let over = match outputs[at] {
                 Output::InPlace(of) => {
-                    let root = state.storage(state.storage_of(this.reads[of])).root;
+                    let root = state.storage(state.storage_of(this.reads[of])).root();
                     state.tensor(root).buffer.get()
                 }
                 _ => None,
@@ -265,13 +266,13 @@ impl Log {
             .then(|| self.buffer(Content::Workspace, workspace.size, workspace.offset, None));
         let step = self.program.compute(op, 0, buffers, made.iter().copied(), scratch);
         self.program.steps.push(step);
-        let this = state.record(record);
+        let (this, outputs) = (state.record(record), &state.class(record).outputs);
         let mut fresh = Vec::new();
         for (at, (&written, &buffer)) in this.writes.iter().zip(&made).enumerate() {
-            if let Output::InPlace(of) = this.outputs[at] {
+            if let Output::InPlace(of) = outputs[at] {
                 gone.push(state.storage_of(this.reads[of]));
             }
-            let is_there = |written| match this.outputs[at] {
+            let is_there = |written| match outputs[at] {
                 Output::View(_) => state.tensor(written).defined,
                 _ => state.storage(state.storage_of(written)).resident,
             };
@@ -293,7 +294,7 @@ impl Log {
     fn operands(&self, state: &State, record: u32) -> Vec<u32> {
         let mut reads = state.record(record).reads.to_vec();
         for at in 0..reads.len() {
-            let root = state.storage(state.storage_of(reads[at])).root;
+            let root = state.storage(state.storage_of(reads[at])).root();
             if !reads.contains(&root) {
                 reads.push(root);
             }
@@ -309,14 +310,16 @@ impl Log {
         let first = next_index(self.values.len());
         for at in 0..state.record(record).writes.len() {
             let this = state.record(record);
-            let (Some(tensor), output) = (this.writes[at].get(), this.outputs[at]) else { continue };
+            let (Some(tensor), output) = (this.writes[at].get(), state.class(record).outputs[at]) else {
+                continue;
+            };
             let storage = state.storage(state.storage_of(tensor));
             let value = match output {
                 Output::View(_) => self.value(0, Role::Activation),
                 Output::Fresh(_) => self.value(storage.size, Role::Activation),
                 Output::InPlace(of) => {
                     let size = storage.size;
-                    let root = state.storage(state.storage_of(this.reads[of])).root;
+                    let root = state.storage(state.storage_of(this.reads[of])).root();
                     let input = state.tensor(root).value.get();
                     let value = self.value(size, Role::Activation);
                     if let Some(input) = input {
@@ -334,14 +337,14 @@ impl Log {
         if number == next {
             self.trace.kinds.push(kind.to_owned());
         }
-        let this = state.record(record);
+        let (this, class) = (state.record(record), state.class(record));
         self.trace.events.push(Event::Call {
             kind: number,
             reads: this.reads.iter().filter_map(|&read| Some(state.tensor(read).value.get()?.0)).collect(),
-            outputs: this.outputs.to_vec(),
+            outputs: class.outputs.to_vec(),
             time: Nanos(this.time),
             workspace: Bytes(this.workspace),
-            effect: this.effect,
+            effect: class.effect,
         });
         state.records[record as usize].op = OpId::at(self.ops.len()).into();
         self.entry(next_index(self.trace.events.len() - 1).into(), first);
@@ -350,12 +353,12 @@ impl Log {
     /// What the op of `record` needs of `operands`: of a storage what it needs of its views.
     fn enter_needs(&mut self, state: &State, record: u32, operands: &[u32]) {
         let this = state.record(record);
-        if this.needs.is_none() {
+        if state.class(record).needs.is_empty() {
             return;
         }
         let most = |storage: u32| {
             let of = this.reads.iter().enumerate().filter(|&(_, &read)| state.storage_of(read) == storage);
-            of.map(|(at, _)| this.asks(at)).max().unwrap_or_default()
+            of.map(|(at, _)| state.asks(record, at)).max().unwrap_or_default()
         };
         let known = operands.iter().filter(|&&tensor| !state.tensor(tensor).value.is_none());
         let needs = known.map(|&tensor| most(state.storage_of(tensor))).collect();
@@ -371,7 +374,7 @@ impl Log {
     fn leave(&mut self, state: &mut State, storage: u32, root: bool) {
         for at in 0..state.storage(storage).tensors.len() {
             let tensor = state.storage(storage).tensors[at];
-            let is_root = state.storage(storage).root == tensor;
+            let is_root = state.storage(storage).root() == tensor;
             let this = &mut state.tensors[tensor as usize];
             let (Some(buffer), Some(value)) = (this.buffer.take(), this.value.get()) else { continue };
             self.values[value.index()].holder = Maybe::NONE;

@@ -43,7 +43,7 @@ impl<H: Host> Engine<'_, H> {
         if guided || !slow {
             return Ok(());
         }
-        let (kind, need) = (self.state.record(record).kind, self.state.record(record).need());
+        let (kind, need) = (self.state.class(record).kind, self.state.need(record));
         let op = self.kinds[kind as usize].clone();
         let Fault::NoRoom(no_room) = self.no_room(op, self.would_do(), need) else { return Ok(()) };
         Err(Fault::Thrashing(Box::new(Thrashing {

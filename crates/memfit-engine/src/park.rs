@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::{Host, HostError, Wanted};
 use crate::ids::StorageId;
-use crate::state::next_index;
+use crate::table::next_index;
 
 /// Storages of fewer bytes stay: what a transfer takes at least is more than they are worth.
 const LEAST: u64 = 4 << 10;
@@ -109,7 +109,7 @@ impl<H: Host> Engine<'_, H> {
             && this.locks == 0
             && this.size >= LEAST
             && this.tensors.len() == 1
-            && self.state.tensor(this.root).defined
+            && self.state.tensor(this.root()).defined
     }
 
     /// Bytes that could be parked now, as far as there is room for copies.

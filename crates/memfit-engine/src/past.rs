@@ -36,8 +36,8 @@ impl<H: Host> Engine<'_, H> {
         if !self.settings.forget || !this.alive || this.held > 0 {
             return;
         }
-        if this.resident && !this.evictable && this.past == 0 {
-            this.past = this.size;
+        if this.resident && !this.evictable && !this.past {
+            this.past = true;
             self.past.bytes += Bytes(this.size);
         }
         if !this.listed {
@@ -49,8 +49,9 @@ impl<H: Host> Engine<'_, H> {
 
     /// The bytes of `storage` have gone.
     pub(crate) fn passed_away(&mut self, storage: u32) {
-        let bytes = std::mem::take(&mut self.state.storages[storage as usize].past);
-        self.past.bytes = self.past.bytes.saturating_sub(Bytes(bytes));
+        let this = &mut self.state.storages[storage as usize];
+        let bytes = if std::mem::take(&mut this.past) { Bytes(this.size) } else { Bytes::ZERO };
+        self.past.bytes = self.past.bytes.saturating_sub(bytes);
     }
 
     /// Whether so much has been given up since the last time that [`Engine::cut_past`] may be worth its while.
@@ -63,7 +64,7 @@ impl<H: Host> Engine<'_, H> {
     /// What the program has given up and still takes room, since others are computed from it: bytes, storages.
     #[must_use]
     pub fn past_bytes(&self) -> (Bytes, u64) {
-        let there = |&storage: &u32| self.state.storage(storage).past > 0;
+        let there = |&storage: &u32| self.state.storage(storage).past;
         let mut resident: Vec<u32> = self.past.released.iter().copied().filter(there).collect();
         resident.sort_unstable();
         resident.dedup();

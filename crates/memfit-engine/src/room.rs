@@ -33,10 +33,10 @@ impl<H: Host> Engine<'_, H> {
             };
             let inputs: Bytes =
                 storages.iter().filter(moving).map(|&storage| Bytes(self.state.storage(storage).size)).sum();
-            let need = self.state.record(record).need();
+            let need = self.state.need(record);
             let enough = fixed + inputs + Bytes(need);
             if enough > self.settings.budget {
-                let op = self.kinds[self.state.record(record).kind as usize].clone();
+                let op = self.kinds[self.state.class(record).kind as usize].clone();
                 return Err(self.no_room(op, enough, need));
             }
         }
@@ -50,13 +50,13 @@ impl<H: Host> Engine<'_, H> {
             if !storage.resident || storage.size == 0 || storage.in_pool {
                 continue;
             }
-            let pinned = self.pins.contains_key(&crate::state::next_index(index));
+            let pinned = self.pins.contains_key(&crate::table::next_index(index));
             let why = match (pinned, storage.evictable) {
                 (true, _) => Why::Pinned,
                 (false, false) => Why::Source,
                 (false, true) => Why::Operand,
             };
-            holding.push(Holding { tensor: TensorId(storage.root), size: Bytes(storage.size), why });
+            holding.push(Holding { tensor: TensorId(storage.root()), size: Bytes(storage.size), why });
         }
         let (asked, budget) = (Bytes(need), self.settings.budget);
         Fault::NoRoom(Box::new(NoRoom { op, asked, holding, budget, enough }))

@@ -45,9 +45,9 @@ impl<H: Host> Engine<'_, H> {
             self.weigh();
         }
         let Scratch { reads, writes, fresh, .. } = scratch;
-        let outputs = if self.stores.is_empty() { 0 } else { self.state.record(record).outputs.len() };
+        let outputs = if self.stores.is_empty() { 0 } else { self.state.class(record).outputs.len() };
         for at in 0..outputs {
-            if let Output::InPlace(of) = self.state.record(record).outputs[at] {
+            if let Output::InPlace(of) = self.state.class(record).outputs[at] {
                 self.finish(self.state.storage_of(self.state.record(record).reads[of]));
             }
         }
@@ -59,17 +59,16 @@ impl<H: Host> Engine<'_, H> {
             block.storage = self.destination(record, at);
         }
         let this = self.state.record(record);
-        let (kind, generator) = (this.kind, this.generator);
         let run = Run {
-            kind: &self.kinds[kind as usize],
-            call: this.call,
+            kind: &self.kinds[self.state.class(record).kind as usize],
+            call: record,
             repetition: this.runs,
             reads,
             writes,
             workspace,
             room: self.settings.budget.saturating_sub(self.stats.used),
             expected: Nanos(this.time),
-            generator,
+            generator: self.state.generators.get(&record).copied(),
         };
         let first = run.repetition == 0;
         let ran = self.host.run(&run);
@@ -83,7 +82,7 @@ impl<H: Host> Engine<'_, H> {
             Ok(time) => time.0,
             Err(error) => {
                 for (at, block) in writes.iter().enumerate() {
-                    if matches!(self.state.record(record).outputs[at], Output::Fresh(_)) {
+                    if matches!(self.state.class(record).outputs[at], Output::Fresh(_)) {
                         self.free(*block);
                     }
                 }
@@ -107,8 +106,8 @@ impl<H: Host> Engine<'_, H> {
 
     /// A repetition of `record` has failed: what it was to overwrite may be half written, and is computed again.
     fn doubt_overwritten(&mut self, record: u32) {
-        for at in 0..self.state.record(record).outputs.len() {
-            let Output::InPlace(of) = self.state.record(record).outputs[at] else { continue };
+        for at in 0..self.state.class(record).outputs.len() {
+            let Output::InPlace(of) = self.state.class(record).outputs[at] else { continue };
             let storage = self.state.storage_of(self.state.record(record).reads[of]);
             let this = self.state.storage(storage);
             if this.resident && this.evictable {
@@ -133,7 +132,7 @@ impl<H: Host> Engine<'_, H> {
         let this = self.state.record(record);
         let written = this.writes[at].get()?;
         let storage = self.state.storage_of(written);
-        let view = matches!(this.outputs[at], Output::View(_));
+        let view = matches!(self.state.class(record).outputs[at], Output::View(_));
         (view || !self.state.storage(storage).resident).then_some(StorageId(storage))
     }
 
@@ -144,10 +143,10 @@ impl<H: Host> Engine<'_, H> {
         reads: &[Block],
         writes: &mut Vec<Block>,
     ) -> Result<Block, Fault> {
-        let need = self.state.record(record).need();
+        let need = self.state.need(record);
         let mut outcome = Ok(());
-        for at in 0..self.state.record(record).outputs.len() {
-            let block = match self.state.record(record).outputs[at] {
+        for at in 0..self.state.class(record).outputs.len() {
+            let block = match self.state.class(record).outputs[at] {
                 Output::View(of) | Output::InPlace(of) => reads[of],
                 Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
                     Ok(offset) => {
@@ -167,7 +166,7 @@ impl<H: Host> Engine<'_, H> {
         }
         let scratch = self.state.record(record).workspace;
         let workspace = outcome.and_then(|()| {
-            let last = self.state.record(record).outputs.len();
+            let last = self.state.class(record).outputs.len();
             let offset = self.room_at(last, scratch, record, need)?;
             let block = Block { storage: None, offset: Bytes(offset), size: Bytes(scratch) };
             if scratch > 0 {
@@ -177,7 +176,7 @@ impl<H: Host> Engine<'_, H> {
         });
         if workspace.is_err() {
             for (at, block) in writes.iter().enumerate() {
-                if matches!(self.state.record(record).outputs[at], Output::Fresh(_)) {
+                if matches!(self.state.class(record).outputs[at], Output::Fresh(_)) {
                     self.free(*block);
                 }
             }
@@ -197,7 +196,7 @@ impl<H: Host> Engine<'_, H> {
             self.took(offset, size);
             return Ok(offset);
         }
-        let kind = self.state.record(record).kind;
+        let kind = self.state.class(record).kind;
         self.room_named(size, need, Some(kind), "")
     }
 
@@ -309,7 +308,7 @@ impl<H: Host> Engine<'_, H> {
     fn note_made(&mut self, record: u32, writes: &[Block]) {
         let this = self.state.record(record);
         for (at, &block) in writes.iter().enumerate() {
-            let is_view = matches!(this.outputs[at], Output::View(_));
+            let is_view = matches!(self.state.class(record).outputs[at], Output::View(_));
             let value = this.writes[at].get().and_then(|written| self.state.tensor(written).value.get());
             if let (Some(StorageId(storage)), Some(value)) = (block.storage, value)
                 && !is_view
@@ -323,7 +322,7 @@ impl<H: Host> Engine<'_, H> {
     /// Notes that gradients are so sensitive to what `tensor` holds now: [`memfit_ir::Value::sensitivity`].
     pub fn sense(&mut self, tensor: TensorId, sensitivity: f32) {
         let Some(this) = self.state.tensors.get(tensor.index()).filter(|this| this.alive) else { return };
-        let root = self.state.storage(this.storage).root;
+        let root = self.state.storage(this.storage).root();
         let value = self.state.tensors.get(root as usize).and_then(|root| root.value.get());
         if let (Some(log), Some(value)) = (&mut self.log, value) {
             log.sense(value, sensitivity);
@@ -334,7 +333,7 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn weigh(&mut self) {
         for (storage, value) in std::mem::take(&mut self.unweighed) {
             let this = self.state.storage(storage);
-            let root = self.state.tensors.get(this.root as usize);
+            let root = self.state.tensors.get(this.root() as usize);
             if !this.resident || root.is_none_or(|root| !root.value.is(value)) {
                 continue;
             }
@@ -357,7 +356,7 @@ impl<H: Host> Engine<'_, H> {
         fresh: &mut Vec<u32>,
     ) {
         if let Some(log) = &mut self.log {
-            let kind = self.state.record(record).kind;
+            let kind = self.state.class(record).kind;
             log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
             // What a plan rests on comes from a step without one.
             if self.looks && !self.settings.codecs.is_empty() && self.state.record(record).runs == 1 {
@@ -370,7 +369,7 @@ impl<H: Host> Engine<'_, H> {
         let order = (0..count).filter(|&at| Some(at) != last).chain(last);
         for at in order {
             let (written, block) = (self.state.record(record).writes[at], writes[at]);
-            let output = self.state.record(record).outputs[at];
+            let output = self.state.class(record).outputs[at];
             if let Output::InPlace(of) = output {
                 let old = self.state.storage_of(self.state.record(record).reads[of]);
                 self.overwritten(old);

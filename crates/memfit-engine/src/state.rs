@@ -1,16 +1,13 @@
 //! The tables: tensors, storages, records of ops, and the pool of what can be evicted.
 
-use memfit_ir::{BufferId, Bytes, Effect, Need, OpId, Role, ValueId};
+use memfit_ir::{BufferId, Bytes, Need, OpId, Role, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::call::Output;
+use crate::classes::{Class, Classes};
+use crate::few::Few;
 use crate::maybe::Maybe;
-use crate::table::{Table, push, spilled};
-
-/// The index of the next element of a list.
-pub(crate) fn next_index(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
-}
+use crate::table::{Table, next_index, push, spilled};
 
 /// A name of a storage that goes stale when its slot is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +30,7 @@ pub(crate) struct Tensor {
     pub(crate) defined: bool,
     pub(crate) alive: bool,
     /// Tells apart the tensors that have had this number.
-    pub(crate) serial: u64,
+    pub(crate) serial: u32,
     /// Names in the log: the value, and the buffer that it is in now.
     pub(crate) value: Maybe<ValueId>,
     pub(crate) buffer: Maybe<BufferId>,
@@ -62,46 +59,47 @@ pub(crate) struct Storage {
     /// What codecs have left of its bytes.
     pub(crate) keeps: Need,
     pub(crate) alive: bool,
-    /// Whether it's in the list of what the program has given up, and the bytes that are counted there.
+    /// Whether it's in the list of what the program has given up, and whether its bytes are counted there.
     pub(crate) listed: bool,
-    pub(crate) past: u64,
+    pub(crate) past: bool,
     /// Σ time of the distinct ops that make its tensors.
     pub(crate) cost: u64,
     pub(crate) last_access: u64,
     /// How often it came back.
     pub(crate) recomputes: u32,
-    pub(crate) root: u32,
     /// What it is to the step, for what no op makes.
     pub(crate) role: Role,
     /// Its tensors, the root first.
-    pub(crate) tensors: SmallVec<[u32; 4]>,
-    pub(crate) parents: SmallVec<[Link; 2]>,
-    pub(crate) children: SmallVec<[Link; 2]>,
+    pub(crate) tensors: Few<u32>,
+    /// What is computed from it.
+    children: SmallVec<[Link; 2]>,
     generation: u32,
     before: Maybe<u32>,
     after: Maybe<u32>,
 }
 
+impl Storage {
+    /// The first of its tensors, which is all of it; that of none where it has left the tables.
+    pub(crate) fn root(&self) -> u32 {
+        self.tensors.first().copied().unwrap_or(u32::MAX)
+    }
+}
+
 /// How to run an op again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
-    pub(crate) kind: u32,
-    pub(crate) reads: SmallVec<[u32; 4]>,
+    /// What it has in common with others: [`State::class`].
+    pub(crate) class: u32,
+    pub(crate) reads: Few<u32>,
     /// The tensors it makes; none where one is gone for good.
-    pub(crate) writes: SmallVec<[Maybe<u32>; 4]>,
-    pub(crate) outputs: SmallVec<[Output; 1]>,
+    pub(crate) writes: Few<Maybe<u32>>,
     pub(crate) time: u64,
     pub(crate) workspace: u64,
-    pub(crate) effect: Effect,
-    /// What it needs of each of its reads, if that is not everything.
-    pub(crate) needs: Option<Box<[Need]>>,
     pub(crate) runs: u32,
-    /// State of the host's generator before the first run.
-    pub(crate) generator: Option<u64>,
     /// Its name in the log.
     pub(crate) op: Maybe<OpId>,
-    /// The number of the call.
-    pub(crate) call: u64,
+    /// Whether what it makes is computed from what it reads, and not there for good.
+    pub(crate) derives: bool,
     /// Whether it's in the tables.
     pub(crate) alive: bool,
 }
@@ -111,12 +109,6 @@ impl Record {
     pub(crate) fn made(&self) -> impl Iterator<Item = u32> {
         self.writes.iter().filter_map(|written| written.get())
     }
-
-    /// Bytes that must be free to run it.
-    pub(crate) fn need(&self) -> u64 {
-        let sizes = self.outputs.iter().map(|output| output.bytes().0);
-        sizes.fold(self.workspace, u64::saturating_add)
-    }
 }
 
 /// All tables.
@@ -125,6 +117,9 @@ pub struct State {
     pub(crate) tensors: Table<Tensor>,
     pub(crate) storages: Table<Storage>,
     pub(crate) records: Table<Record>,
+    pub(crate) classes: Classes,
+    /// By record, the state of the host's generator before its first run.
+    pub(crate) generators: FxHashMap<u32, u64>,
     pub(crate) free_tensors: Vec<u32>,
     pub(crate) free_storages: Vec<u32>,
     pub(crate) free_records: Vec<u32>,
@@ -139,15 +134,14 @@ pub struct State {
     pub(crate) now: u64,
     /// The number of the call that is being served.
     pub(crate) call: u64,
-    serial: u64,
 }
 
 impl State {
     /// Bytes of the tables, with room that is kept for rows to come.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = |row: &Storage| spilled(&row.tensors) + spilled(&row.parents) + spilled(&row.children);
+        let lists = |row: &Storage| row.tensors.spilled() + spilled(&row.children);
         let of_storages: usize = self.storages.iter().map(lists).sum();
-        let lists = |row: &Record| spilled(&row.reads) + spilled(&row.writes) + spilled(&row.outputs);
+        let lists = |row: &Record| row.reads.spilled() + row.writes.spilled();
         let of_records: usize = self.records.iter().map(lists).sum();
         let free =
             self.free_tensors.capacity() + self.free_storages.capacity() + self.free_records.capacity();
@@ -156,6 +150,7 @@ impl State {
             + self.records.bytes()
             + of_storages
             + of_records
+            + self.classes.bytes()
             + 4 * free
     }
 
@@ -180,6 +175,17 @@ impl State {
         &self.records[index as usize]
     }
 
+    /// What `record` does, whatever it does it to.
+    pub(crate) fn class(&self, record: u32) -> &Class {
+        self.classes.get(self.record(record).class)
+    }
+
+    /// Bytes that must be free to run `record`.
+    pub(crate) fn need(&self, record: u32) -> u64 {
+        let sizes = self.class(record).outputs.iter().map(|output| output.bytes().0);
+        sizes.fold(self.record(record).workspace, u64::saturating_add)
+    }
+
     pub(crate) fn storage_of(&self, tensor: u32) -> u32 {
         self.tensors[tensor as usize].storage
     }
@@ -197,12 +203,11 @@ impl State {
     }
 
     pub(crate) fn new_tensor(&mut self, storage: u32, record: Option<u32>) -> u32 {
-        self.serial += 1;
-        let serial = self.serial;
         let record = record.into();
-        let tensor = Tensor { storage, record, held: 1, alive: true, serial, ..Tensor::default() };
+        let mut tensor = Tensor { storage, record, held: 1, alive: true, ..Tensor::default() };
         let index = match self.free_tensors.pop() {
             Some(index) => {
+                tensor.serial = self.tensor(index).serial.wrapping_add(1);
                 self.tensors[index as usize] = tensor;
                 index
             }
@@ -213,10 +218,7 @@ impl State {
         };
         let storage = &mut self.storages[storage as usize];
         storage.held += 1;
-        if storage.tensors.is_empty() {
-            storage.root = index;
-        }
-        push(&mut storage.tensors, index);
+        storage.tensors.push(index);
         index
     }
 
@@ -229,18 +231,24 @@ impl State {
         next_index(self.records.len() - 1)
     }
 
-    /// Notes that `child` is computed from `parent`.
-    pub(crate) fn link(&mut self, parent: u32, child: u32) {
-        if parent == child {
-            return;
+    /// Notes that the storage of `made`, the newest of its tensors, is computed from those that its record reads.
+    pub(crate) fn link(&mut self, made: u32) {
+        let Tensor { storage: child, record, .. } = *self.tensor(made);
+        let Some(record) = record.get() else { return };
+        for at in 0..self.record(record).reads.len() {
+            let parent = self.storage_of(self.record(record).reads[at]);
+            let earlier = &self.record(record).reads[..at];
+            let mut others = self.storage(child).tensors.iter().filter(|&&other| other != made);
+            let known = earlier.iter().any(|&read| self.storage_of(read) == parent)
+                || others.any(|&other| self.sources(other).any(|source| source == parent));
+            if parent != child && !known {
+                self.link_to(parent, child);
+            }
         }
+    }
+
+    fn link_to(&mut self, parent: u32, child: u32) {
         let down = Link { storage: child, generation: self.storage(child).generation };
-        let up = Link { storage: parent, generation: self.storage(parent).generation };
-        let parents = &mut self.storages[child as usize].parents;
-        if parents.contains(&up) {
-            return;
-        }
-        push(parents, up);
         let children = &mut self.storages[parent as usize].children;
         if children.len() == children.capacity() && children.len() >= 16 {
             // Before the list grows it is cleared of what is gone; and it does grow, unless much was.
@@ -259,18 +267,22 @@ impl State {
         storage.alive && storage.generation == link.generation
     }
 
-    /// What `storage` is computed from.
+    /// The storages that `tensor` is computed from.
+    fn sources(&self, tensor: u32) -> impl Iterator<Item = u32> + '_ {
+        let record = self.tensor(tensor).record.get().map(|record| self.record(record));
+        let reads = record.filter(|record| record.derives).map_or(&[][..], |record| &record.reads);
+        reads.iter().map(|&read| self.storage_of(read))
+    }
+
+    /// What `storage` is computed from; a storage may come twice.
     pub(crate) fn parents(&self, storage: u32) -> impl Iterator<Item = u32> + '_ {
-        self.current(&self.storage(storage).parents)
+        let sources = self.storage(storage).tensors.iter().flat_map(|&tensor| self.sources(tensor));
+        sources.filter(move |&source| source != storage)
     }
 
     /// What is computed from `storage`.
     pub(crate) fn children(&self, storage: u32) -> impl Iterator<Item = u32> + '_ {
-        self.current(&self.storage(storage).children)
-    }
-
-    fn current<'a>(&'a self, links: &'a [Link]) -> impl Iterator<Item = u32> + 'a {
-        links.iter().filter(|link| self.is_current(**link)).map(|link| link.storage)
+        self.storage(storage).children.iter().filter(|link| self.is_current(**link)).map(|link| link.storage)
     }
 
     /// The pool, oldest entry first.
@@ -314,5 +326,16 @@ impl State {
             Some(after) => self.storages[after as usize].before = before,
             None => self.last = before,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_small() {
+        // A step has thousands of them beside its own tensors. Where a row has to grow, this says by how much.
+        assert_eq!((size_of::<Tensor>(), size_of::<Storage>(), size_of::<Record>()), (32, 112, 64));
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::log::{Log, Recorded};
-use crate::state::next_index;
+use crate::table::next_index;
 
 impl<H: Host> Engine<'_, H> {
     /// Forgets the past: what the program holds is brought back, within the budget, and becomes a source.

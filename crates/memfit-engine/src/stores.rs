@@ -38,7 +38,7 @@ impl<H: Host> Engine<'_, H> {
     ) -> Result<Option<u32>, Fault> {
         let form = wanted.form;
         let this = self.state.storage(storage);
-        let root = self.state.tensor(this.root);
+        let root = self.state.tensor(this.root());
         let less = form.codec().map_or(Need::Value, Codec::keeps) > this.keeps;
         let parks = matches!(form, Form::Tier(_)) || home;
         let goes = this.evictable || (parks && self.parks() && !this.fixed);
@@ -236,7 +236,7 @@ impl<H: Host> Engine<'_, H> {
         }
         if row.busy == Busy::Into {
             if is_there {
-                let root = self.state.storage(row.storage).root;
+                let root = self.state.storage(row.storage).root();
                 self.state.tensors[root as usize].defined = true;
                 self.state.storages[row.storage as usize].parked = false;
                 self.evictor.computed(&self.state, row.storage);

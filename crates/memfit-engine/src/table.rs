@@ -5,6 +5,11 @@ use std::ops::{Index, IndexMut};
 
 use smallvec::{Array, SmallVec};
 
+/// The index of the next element of a list.
+pub(crate) fn next_index(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
 /// Rows in a piece.
 const ROWS: usize = 256;
 
@@ -40,6 +45,10 @@ impl<T> Table<T> {
 
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
         self.pieces.get(at / ROWS)?.get(at % ROWS)
+    }
+
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.pieces.get_mut(at / ROWS)?.get_mut(at % ROWS)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {

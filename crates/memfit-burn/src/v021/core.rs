@@ -19,7 +19,7 @@ use super::backend::Backend;
 use super::host::BurnHost;
 use super::ops;
 use super::own;
-use super::recipe::{Made, Pen};
+use super::recipe::Made;
 use super::scratch::{signature, taken};
 use super::steps::Steps;
 use crate::settings::{Mode, Options};
@@ -74,7 +74,6 @@ pub(super) struct Core<B: Backend> {
     /// Names of ops, by their codes.
     kinds: FxHashMap<u64, String>,
     lists: Lists,
-    pen: Pen,
     /// Time between Burn and the backend.
     pub(super) own: Duration,
 }
@@ -133,7 +132,6 @@ impl<B: Backend> Core<B> {
             old: Old::default(),
             kinds: FxHashMap::default(),
             lists: Lists::default(),
-            pen: Pen::default(),
             own: Duration::ZERO,
         })
     }
@@ -269,8 +267,8 @@ impl<B: Backend> Core<B> {
         let Lists { operands, reads, needs, outputs, dying, made } = lists;
         ops::needs(&op, needs);
         let repeatable = matches!(shape.effect, Effect::Pure | Effect::Seeded);
-        let recipe = if repeatable { self.pen.write(&op, pending.outputs.len(), shape.made) } else { None };
-        if repeatable && recipe.is_none() {
+        pending.text.clear();
+        if repeatable && !pending.text.write(&op, pending.outputs.len(), shape.made) {
             return Err(Fault::BadCall(format!("can't write down `{op:?}`")));
         }
         reads.clear();
@@ -291,7 +289,7 @@ impl<B: Backend> Core<B> {
             host if host.counts_scratch => taken(&mut host.profiles, signature(&op)),
             _ => Bytes::ZERO,
         };
-        (pending.op, pending.recipe, pending.made) = (Some(op), recipe, shape.made);
+        (pending.op, pending.made) = (Some(op), shape.made);
         self.engine.host.pending = Some(pending);
         made.clear();
         let effect = shape.effect;

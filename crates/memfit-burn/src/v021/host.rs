@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use burn_backend::DType;
 use burn_ir::{OperationIr, TensorHandle, TensorId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use memfit::engine::kit::{Profiles, Recipes, Slots};
@@ -17,7 +16,7 @@ use smallvec::SmallVec;
 use super::backend::{Backend, copy};
 use super::draws::{Draws, random};
 use super::ops::{bytes, dtype, read_only};
-use super::recipe::{Made, Recipe};
+use super::recipe::{Made, Pen, Recipe, Text};
 use super::runner::Guarded;
 use super::scratch::{saw, signature};
 use crate::meter::Meter;
@@ -51,7 +50,7 @@ pub struct Counters {
 #[derive(Default)]
 struct Slot {
     address: Option<NonZeroUsize>,
-    dtype: Option<DType>,
+    dtype: Option<Dtype>,
     tensors: SmallVec<[TensorId; 2]>,
 }
 
@@ -59,8 +58,8 @@ struct Slot {
 pub(super) struct Pending<L> {
     /// As it runs now: some inputs may be overwritten.
     pub(super) op: Option<OperationIr>,
-    /// For the case that it runs again.
-    pub(super) recipe: Option<Recipe>,
+    /// For the case that it runs again; empty if it does not.
+    pub(super) text: Text,
     pub(super) made: Made,
     /// What it makes, all to be read only.
     pub(super) outputs: Vec<TensorIr>,
@@ -74,7 +73,7 @@ impl<L> Default for Pending<L> {
     fn default() -> Self {
         Pending {
             op: None,
-            recipe: None,
+            text: Text::default(),
             made: Made::Fresh,
             outputs: Vec::new(),
             free: Vec::new(),
@@ -134,6 +133,7 @@ pub(super) struct BurnHost<B: Backend> {
     /// For an op that runs again.
     repeated: Option<Box<Pending<B::Layout>>>,
     recipes: Recipes<Recipe>,
+    pen: Pen,
     slots: Slots<Slot>,
     /// Copies of storages, each with the name and the make of a tensor over it.
     shelf: Shelf<Handles<B>>,
@@ -156,6 +156,7 @@ impl<B: Backend> BurnHost<B> {
             pending: None,
             repeated: None,
             recipes: Recipes::default(),
+            pen: Pen::default(),
             slots: Slots::default(),
             shelf,
             started: Instant::now(),
@@ -182,7 +183,7 @@ impl<B: Backend> BurnHost<B> {
     fn hold_with(&mut self, storage: StorageId, tensor: &TensorIr, handle: &B::Handle) -> B::Layout {
         let slot = self.slots.at(storage);
         slot.address = B::address(handle);
-        slot.dtype = Some(tensor.dtype);
+        slot.dtype = Some(dtype(tensor.dtype));
         if !slot.tensors.contains(&tensor.id) {
             slot.tensors.push(tensor.id);
         }
@@ -265,8 +266,8 @@ impl<B: Backend> BurnHost<B> {
     }
 
     /// The storage that holds `tensor`, which is output `at` of `call`.
-    fn home(&self, call: u64, at: usize, tensor: TensorId) -> Option<StorageId> {
-        let home = self.recipes.get(call)?.home(at)?;
+    fn home(&self, call: u32, at: usize, tensor: TensorId) -> Option<StorageId> {
+        let home = self.recipes.get(call)?.text().home(at)?;
         let slot = self.slots.get(home)?;
         slot.tensors.contains(&tensor).then_some(home)
     }
@@ -309,7 +310,7 @@ impl<B: Backend> BurnHost<B> {
     fn recall(&mut self, run: &Run<'_>) -> Result<Box<Pending<B::Layout>>, HostError> {
         let damaged =
             || HostError(format!("the recipe of `{}` can't be read: this is a bug in memfit", run.kind));
-        let (mut op, made) = self.recipes.recall(run)?.read().ok_or_else(damaged)?;
+        let (mut op, made) = self.recipes.recall(run)?.text().read().ok_or_else(damaged)?;
         let inputs: Vec<TensorId> = op.inputs().map(|input| input.id).collect();
         op.mark_read_only(&inputs);
         let mut pending = self.repeated.take().unwrap_or_default();
@@ -326,9 +327,9 @@ impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         let again = run.repetition > 0;
         let mut pending = if again { self.recall(run)? } else { self.pending.take().unwrap_or_default() };
-        if let Some(mut recipe) = pending.recipe.take() {
-            recipe.settle(run.writes.iter().map(|block| block.storage));
-            self.recipes.remember(run, recipe);
+        if !again && !pending.text.is_empty() {
+            pending.text.settle(run.writes.iter().map(|block| block.storage));
+            self.recipes.remember(run, self.pen.recipe(&pending.text));
         }
         self.counters.consumed += pending.free.iter().filter(|free| **free).count() as u64;
         let before = self.meter.map(|meter| {
@@ -369,7 +370,7 @@ impl<B: Backend> Host for BurnHost<B> {
         let handle = self.runner.handle_of(tensor);
         let density = B::save(&handle).map(|(bytes, _)| density(bytes));
         let known = block.storage.and_then(|storage| self.slots.get(storage)?.dtype);
-        Seen { density, dtype: known.map_or(Dtype::Other, dtype) }
+        Seen { density, dtype: known.unwrap_or(Dtype::Other) }
     }
 
     fn store(&mut self, from: Source, wanted: Wanted) -> Result<u64, HostError> {
@@ -417,7 +418,7 @@ impl<B: Backend> Host for BurnHost<B> {
         self.shelf.discard(copy);
     }
 
-    fn close(&mut self, call: u64) {
+    fn close(&mut self, call: u32) {
         self.recipes.close(call);
     }
 

@@ -3,7 +3,8 @@
 //! Source: Kirisame et al., ICLR 2021, §4.1. Links never split: when a storage comes back its cost leaves the sum
 //! but what it joined stays joined ("phantom" links). O(α(n)) for each operation.
 
-use crate::state::{State, next_index};
+use crate::state::State;
+use crate::table::next_index;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {

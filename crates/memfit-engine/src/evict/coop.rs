@@ -49,7 +49,7 @@ impl Evictor for Coop {
         let live =
             state.storages.iter().enumerate().filter(|(_, storage)| storage.resident && storage.size > 0);
         let mut pieces: Vec<(u64, u64, u32)> = live
-            .map(|(index, storage)| (storage.offset, storage.size, crate::state::next_index(index)))
+            .map(|(index, storage)| (storage.offset, storage.size, crate::table::next_index(index)))
             .collect();
         pieces.sort_unstable();
         let costs: Vec<f64> = pieces

@@ -40,7 +40,7 @@ impl Evictor for MegEngine {
         victims.extend(self.scan.least(state, |storage| {
             let this = state.storage(storage);
             let mut around = 0.0;
-            if let Some(record) = state.tensor(this.root).record.get() {
+            if let Some(record) = state.tensor(this.root()).record.get() {
                 let record = state.record(record);
                 for tensor in record.reads.iter().copied().chain(record.made()) {
                     let other = state.storage_of(tensor);

@@ -113,7 +113,7 @@ impl Profiles {
             }
             None => {
                 self.rows.push(profile);
-                ProfileId(crate::state::next_index(self.rows.len() - 1))
+                ProfileId(crate::table::next_index(self.rows.len() - 1))
             }
         };
         self.enter(key.into(), number);

@@ -1,9 +1,7 @@
 //! How calls are made again, by their numbers.
 
-use rustc_hash::FxHashMap;
-
-use super::map_bytes;
 use crate::host::{HostError, Run};
+use crate::table::Table;
 
 /// What a host needs to make a call again: its op, and its arguments with a place for each tensor.
 pub trait Recipe {
@@ -16,7 +14,8 @@ pub trait Recipe {
 /// The recipes of all calls that may be made again: from their first run until [`Host::close`](crate::Host::close).
 #[derive(Debug)]
 pub struct Recipes<R> {
-    by_call: FxHashMap<u64, R>,
+    by_call: Table<Option<R>>,
+    len: usize,
     /// Bytes on the heap that they have, now and at most.
     bytes: usize,
     most: usize,
@@ -24,18 +23,19 @@ pub struct Recipes<R> {
 
 impl<R> Default for Recipes<R> {
     fn default() -> Recipes<R> {
-        Recipes { by_call: FxHashMap::default(), bytes: 0, most: 0 }
+        Recipes { by_call: Table::default(), len: 0, bytes: 0, most: 0 }
     }
 }
 
 impl<R: Recipe> Recipes<R> {
     /// How the call that runs now for the first time is made again.
     pub fn remember(&mut self, run: &Run<'_>, recipe: R) {
+        self.close(run.call);
+        self.by_call.grow(run.call as usize + 1);
+        self.len += 1;
         self.bytes += recipe.bytes();
         self.most = self.most.max(self.bytes);
-        if let Some(old) = self.by_call.insert(run.call, recipe) {
-            self.bytes -= old.bytes();
-        }
+        self.by_call[run.call as usize] = Some(recipe);
     }
 
     /// How the call that runs now was made before.
@@ -50,13 +50,14 @@ impl<R: Recipe> Recipes<R> {
 
     /// How the call of this number was made, if that is known.
     #[must_use]
-    pub fn get(&self, call: u64) -> Option<&R> {
-        self.by_call.get(&call)
+    pub fn get(&self, call: u32) -> Option<&R> {
+        self.by_call.get(call as usize)?.as_ref()
     }
 
     /// The call of this number is not made again.
-    pub fn close(&mut self, call: u64) {
-        if let Some(recipe) = self.by_call.remove(&call) {
+    pub fn close(&mut self, call: u32) {
+        if let Some(recipe) = self.by_call.get_mut(call as usize).and_then(Option::take) {
+            self.len -= 1;
             self.bytes -= recipe.bytes();
         }
     }
@@ -64,19 +65,19 @@ impl<R: Recipe> Recipes<R> {
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_call.len()
+        self.len
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_call.is_empty()
+        self.len == 0
     }
 
     /// The most bytes that they have taken, as far as they count them, and those of their table.
     #[must_use]
     pub fn most_bytes(&self) -> usize {
-        self.most + map_bytes::<u64, R>(self.by_call.capacity())
+        self.most + self.by_call.bytes()
     }
 }
 
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    fn run(call: u64) -> Run<'static> {
+    fn run(call: u32) -> Run<'static> {
         Run {
             kind: "relu",
             call,
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!(lost.to_string(), "the call of `relu` is forgotten: this is a bug in memfit");
         recipes.remember(&run(4), "y".to_owned());
         assert_eq!(recipes.len(), 3);
-        let table = map_bytes::<u64, String>(recipes.by_call.capacity());
-        assert_eq!(recipes.most_bytes(), 300 + table, "the most there ever were");
+        assert_eq!(recipes.most_bytes(), 300 + recipes.by_call.bytes(), "the most there ever were");
+        recipes.remember(&run(4), "z".to_owned());
+        assert_eq!((recipes.len(), recipes.get(4)), (3, Some(&"z".to_owned())));
     }
 }

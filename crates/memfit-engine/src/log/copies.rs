@@ -50,7 +50,7 @@ impl Log {
 
     /// `storage` is parked. One that was on the device when the step began can't end it at its place any more.
     pub(crate) fn park(&mut self, state: &State, storage: u32) {
-        if let Some(value) = state.tensor(state.storage(storage).root).value.get() {
+        if let Some(value) = state.tensor(state.storage(storage).root()).value.get() {
             let first = &self.values[self.values[value.index()].first.index()];
             self.moved_home |= first.role.is_persistent() && first.home.is_none();
         }
@@ -66,7 +66,7 @@ impl Log {
         size: Bytes,
         block: Option<Block>,
     ) -> (Option<Copied>, Option<StepId>) {
-        let root = state.tensor(state.storage(storage).root);
+        let root = state.tensor(state.storage(storage).root());
         let (Some(value), Some(from)) = (root.value.get(), root.buffer.get()) else { return (None, None) };
         match form {
             Form::Tier(tier) => {
@@ -91,7 +91,9 @@ impl Log {
         size: Bytes,
         block: Option<Block>,
     ) -> (Option<Copied>, Option<StepId>) {
-        let Some(value) = state.tensor(state.storage(storage).root).value.get() else { return (None, None) };
+        let Some(value) = state.tensor(state.storage(storage).root()).value.get() else {
+            return (None, None);
+        };
         match (form, from) {
             (Form::EncodedOn(tier, codec), Some(Copied::Here(from))) => {
                 let to = self.program.copy(Content::Encoded(value, codec), size, tier);
@@ -109,7 +111,7 @@ impl Log {
     /// `storage` is being filled from its copy `from`. The transfer, if it is one.
     pub(crate) fn load(&mut self, state: &mut State, storage: u32, from: Option<Copied>) -> Option<StepId> {
         let this = state.storage(storage);
-        let (root, size, offset) = (this.root, Bytes(this.size), Bytes(this.offset));
+        let (root, size, offset) = (this.root(), Bytes(this.size), Bytes(this.offset));
         let value = state.tensor(root).value.get()?;
         let to = self.buffer(Content::Value(value), size, offset, None);
         state.tensors[root as usize].buffer = to.into();

@@ -367,7 +367,7 @@ impl Host for Torch {
         self.newly_held.push(storage);
     }
 
-    fn close(&mut self, call: u64) {
+    fn close(&mut self, call: u32) {
         self.recipes.close(call);
     }
 
