@@ -8,6 +8,7 @@ mod gpu;
 mod imports;
 mod licences;
 mod miri;
+mod packages;
 mod promises;
 mod python;
 mod record;
@@ -123,7 +124,7 @@ enum Command {
 /// A part of `ci` that needs no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Job {
-    /// What is read, not run: tidy, formatting, Clippy, licences, advisories, `ruff`, `mypy`
+    /// What is read, not run: tidy, formatting, Clippy, licences, advisories, packages, `ruff`, `mypy`
     Lint,
     /// Documentation of the crates and the site, without a warning, and its examples
     Docs,
@@ -135,6 +136,8 @@ enum Job {
     Python,
     /// The solver behind feature `highs`, which takes minutes to build: what it proves is true. Only where it is named
     Highs,
+    /// Each crate that is published builds from its package. Only where it is named
+    Packages,
 }
 
 fn main() -> ExitCode {
@@ -166,6 +169,10 @@ fn run(command: &Command) -> Result<()> {
             }
             Job::Python => python::test(),
             Job::Highs => toolchains::solver(),
+            Job::Packages => {
+                packages::check()?;
+                packages::build()
+            }
         }),
         Command::Bless => bless(),
         Command::Tidy => tidy(),
@@ -205,6 +212,7 @@ fn lints() -> Result<()> {
     tidy()?;
     licences::check()?;
     advisories::check()?;
+    packages::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
     run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];

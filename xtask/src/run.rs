@@ -64,6 +64,20 @@ pub(crate) fn output_with<S: AsRef<OsStr>>(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// What `program` says on its standard error while it succeeds.
+pub(crate) fn complaints<S: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String> {
+    let mut command = Command::new(program);
+    let output = command.args(args).output().with_context(|| format!("can't start `{program}`"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if !output.status.success() {
+        bail!("`{}` failed: {said}", show(&command));
+    }
+    Ok(said)
+}
+
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -81,7 +81,7 @@ pub(crate) fn check(commands: &[String]) -> Result<()> {
 }
 
 /// The text up to the tests at the bottom of a file.
-fn without_tests(text: &str) -> &str {
+pub(crate) fn without_tests(text: &str) -> &str {
     text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text)
 }
 

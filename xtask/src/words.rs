@@ -41,7 +41,7 @@ pub(crate) fn faults(file: &str, text: &str, words: &[Word<'_>]) -> Vec<String> 
 /// What users read of `line`: everything in pages, help and Python (docstrings are its reference); of Rust, in faces, the text of
 /// messages.
 fn read_by_users(file: &str, line: &str) -> Option<String> {
-    let is_page = file == "README.md" || file.starts_with("docs/") && file.ends_with(".md");
+    let is_page = file.ends_with("README.md") || file.starts_with("docs/") && file.ends_with(".md");
     let is_help = file.ends_with(".snap") && file.contains("help");
     let is_python = file.starts_with("python/memfit/") && file.ends_with(".py");
     if is_page || is_help || is_python {

@@ -49,3 +49,7 @@ pub use v021::*;
 
 #[cfg(feature = "zoo")]
 pub mod zoo;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -81,3 +81,7 @@ pub use memfit_plan as strategies;
 pub use memfit_plan::{FAMILIES, Family, Means};
 pub use memfit_tiers as tiers;
 pub use memfit_verify::{Rejected, Verified, Violation};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
