@@ -18,6 +18,7 @@ pub mod hybrid;
 mod ids;
 mod known;
 mod layers;
+mod less;
 mod memo;
 mod moved;
 mod moves;

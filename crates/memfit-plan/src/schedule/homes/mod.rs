@@ -63,6 +63,21 @@ impl Homes {
     }
 }
 
+/// What is known of a task with homes, by these: searches ask for the same ones in one budget after another.
+#[derive(Default)]
+struct Known(Vec<(Vec<(ValueId, Form)>, Memo)>);
+
+impl Known {
+    fn of(&mut self, homes: &[(ValueId, Form)]) -> Memo {
+        let known = self.0.iter().find(|(with, _)| with == homes).map(|(_, memo)| memo.clone());
+        known.unwrap_or_else(|| {
+            let memo = Memo::default();
+            self.0.push((homes.to_vec(), memo.clone()));
+            memo
+        })
+    }
+}
+
 /// A storage that may be at home in another tier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Movable {
@@ -184,7 +199,7 @@ impl<'g> Task<'g> {
         homes.of =
             source_of.iter().map(|source| source.and_then(|source| place_of[source.index()])).collect();
         let mut task = self.clone();
-        task.memo = Memo::default();
+        task.memo = self.memo.with(|known: &mut Known| known.of(&homes.parked()));
         task.constant += kept - homes.list.iter().map(|home| home.bytes).sum::<i64>();
         for node in 0..task.nodes() {
             task.workspace[node] += homes.used_by(self.reads_of(NodeId::at(node), true));

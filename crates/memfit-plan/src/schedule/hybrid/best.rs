@@ -7,14 +7,14 @@
 //! as well, and nothing slower than their steps comes back. The fastest of all is improved by local
 //! search over both at once, in which also its form may change. The clock says what counts. Never slower than either alone
 //! within the same live budget. Where nothing fits, parameters and state are at home in other memory: as few of them as will do, all
-//! optimizer state, or all that may be, whichever is fastest; all optimizer state, or all where there is none, also where that makes much room. On tasks of up to
-//! 32 ops, where all this takes little time, the same is done for a few smaller budgets and amounts of host memory, so that more of either is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
+//! optimizer state, or all that may be, whichever is fastest; all optimizer state, or all where there is none, also where that makes much room. Small tasks are planned for smaller budgets and less host memory
+//! as well (`schedule/less.rs`), so that more of either is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
-use memfit_ir::{Bytes, Device};
+use memfit_ir::Bytes;
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
-    Task, Waits, again, climb, encoding, forms, least_time, link, moving, once, or_parked, refine, signed,
+    Task, Waits, again, climb, encoding, forms, link, moving, once, or_less, or_parked, refine, signed,
     timed,
 };
 use crate::{Context, Info, Means};
@@ -32,12 +32,6 @@ const KEPT: usize = 3;
 /// Parts of what lies between floor and budget that values are moved for beyond what has to be.
 const MORE: [u64; 2] = [32, 8];
 
-/// Ops of a small task, at most.
-const SMALL: usize = 32;
-
-/// How often what all values take is halved, for amounts of host memory that a small task is asked for.
-const HALVINGS: u32 = 5;
-
 /// Rounds of improvement, at most.
 const ROUNDS: usize = 4;
 
@@ -52,49 +46,10 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let mut found = within(task, budget, context);
-        for (budget, host) in rungs(task, budget, context.device.host_memory) {
-            let time = found.as_ref().ok().and_then(Front::time);
-            if time.is_some_and(|time| time <= task.least_time()) || (context.stop)() {
-                break;
-            }
-            let device = Device { host_memory: host, ..context.device.clone() };
-            let context = Context { device: &device, ..*context };
-            // Who can't be faster there is not asked.
-            if time.is_some_and(|time| least_time(task, budget, Means::ALL, &context) >= time) {
-                continue;
-            }
-            let rung = (Info { name: "rung", ..self.info() }, budget);
-            if let Ok(lower) = once(task, rung, &context, || within(task, budget, &context))
-                && found.as_ref().map_or(true, |front| lower.time() < front.time())
-            {
-                found = Ok(lower);
-            }
-        }
-        found
+        or_less(task, budget, (self.info(), Means::ALL), context, |budget, context| {
+            or_parked(task, budget, context.device, |task| fastest(task, budget, context))
+        })
     }
-}
-
-/// The fastest that is found for `budget` alone.
-fn within(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    or_parked(task, budget, context.device, |task| fastest(task, budget, context))
-}
-
-/// Pairs of a budget and an amount of host memory that a small task is asked for beside `budget` and `host`, neither of them more:
-/// quarters of what lies above the floor, and halves, quarters and so on of the bytes of all values, whatever those at hand are.
-fn rungs(task: &Task<'_>, budget: Bytes, host: Bytes) -> Vec<(Bytes, Bytes)> {
-    if task.nodes() > SMALL {
-        return Vec::new();
-    }
-    let (floor, peak) = (task.floor().0, task.reference());
-    let quarter = |part: u64| floor + Bytes(peak.0.saturating_sub(floor.0) / 4 * part);
-    let all: Bytes = task.graph.value_ids().map(|id| task.graph.value(id).size).sum();
-    let budgets = (0..4).map(quarter).filter(|&rung| rung < budget).chain([budget]);
-    let hosts: Vec<Bytes> =
-        (1..=HALVINGS).map(|part| Bytes(all.0 >> part)).filter(|&part| part < host).collect();
-    let pairs = budgets
-        .flat_map(|rung| [host].into_iter().chain(hosts.iter().copied()).map(move |host| (rung, host)));
-    pairs.filter(|&pair| pair != (budget, host)).collect()
 }
 
 /// The fastest that is found for `task` as it is.

@@ -25,12 +25,12 @@ pub use titan::Titan;
 pub use uniform_blocks::UniformBlocks;
 
 // What all of the family stands on; strategies import it from here.
-use super::bound::least_time;
 use super::editor::Away;
 use super::homes::or_parked;
 use super::ids::NodeId;
 use super::known::once;
 use super::layers::{Layer, turn};
+use super::less::or_less;
 use super::moves::Choices;
 use super::offload::QUICK as MOVING;
 use super::recompute::{again, climb, rebuild};

@@ -26,14 +26,14 @@ struct Found {
 }
 
 impl Lattices {
-    /// The fastest that fits, or that nothing does; `None` if there was no time to look everywhere.
-    pub(super) fn fastest(
+    /// All that fits, or that nothing does; `None` if there was no time to look everywhere.
+    pub(super) fn fitting(
         &mut self,
         task: &Task<'_>,
         budget: Bytes,
         others: Others,
         context: &Context<'_>,
-    ) -> Option<Result<Moved, Infeasible>> {
+    ) -> Option<Result<Vec<Moved>, Infeasible>> {
         let host = context.device.host_memory;
         let device = Device { host_memory: everything(context.device), ..context.device.clone() };
         let key = (context.seed, context.effort);
@@ -48,9 +48,9 @@ impl Lattices {
         };
         let all = self.0[at].2.iter().filter(|found| found.host <= host);
         let fits = all.clone().filter(|found| found.moved.peak <= budget);
-        let best = fits.min_by_key(|found| found.moved.time).map(|found| found.moved.clone());
+        let fitting: Vec<Moved> = fits.map(|found| found.moved.clone()).collect();
         let least = all.map(|found| found.moved.peak).min();
-        Some(best.ok_or_else(|| Infeasible::new(task, budget, least)))
+        Some(if fitting.is_empty() { Err(Infeasible::new(task, budget, least)) } else { Ok(fitting) })
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn fastest(
     small(task, budget, others, context).unwrap_or_else(|| within(task, budget, others, context))
 }
 
-/// The same, of small tasks alone.
+/// The same, of small tasks alone. What is at home elsewhere leaves a lattice too little to say: it has one search.
 pub(super) fn small(
     task: &Task<'_>,
     budget: Bytes,
@@ -46,6 +46,9 @@ pub(super) fn small(
     if task.nodes() > SMALL {
         return None;
     }
+    if task.is_parked() {
+        return Some(within(task, budget, others, context));
+    }
     let runs = RunList::plain(task);
     let chooser = Chooser::of(task, &runs, budget, context).ok()?;
     let space = exact::Space::of(task, &runs, chooser.step(), context.device);
@@ -53,8 +56,8 @@ pub(super) fn small(
     if let Some(space) = space {
         return Some(exactly(&space, budget, others, context));
     }
-    let found = task.memo.with(|known: &mut Lattices| known.fastest(task, budget, others, context))?;
-    Some(found.map(|moved| moved.front(task, &runs)))
+    let found = task.memo.with(|known: &mut Lattices| known.fitting(task, budget, others, context))?;
+    Some(found.map(|fitting| Front::of_points(task, fitting.into_iter().map(|moved| moved.point(&runs)))))
 }
 
 /// What nothing in `space` is faster than.

@@ -6,14 +6,14 @@
 //! is faster (`moving/exact.rs`); on graphs of up to 32 ops a larger budget, for the device or for host memory, never gives a
 //! slower plan (`moving/lattice.rs`), on larger ones it seldom does. Where nothing is found, parameters and state are at home in
 //! other memory, as few of them as will do, all optimizer state, or all that may be: the fastest of the three; all state, or all
-//! where there is none, also where that makes much room and is faster (then more memory may be slower on small graphs, too). Time O(gaps ×
+//! where there is none, also where that makes much room and is faster: for that, small tasks are planned for less memory as well (`schedule/less.rs`). Time O(gaps ×
 //! (gaps + ops)) for a choice, and a run of the clock for each change. Ties go to what was found first. Wrong choice where ops
 //! are cheaper to run again than their results to move.
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, QUICK, Scheduler, Task, moving, or_parked};
-use crate::{Context, Info};
+use super::{Front, Infeasible, QUICK, Scheduler, Task, moving, or_less, or_parked};
+use crate::{Context, Info, Means};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,13 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        // Between its uses no value can leave that lasts; across the end of the step it can.
-        or_parked(task, budget, context.device, |task| match task.is_parked() {
-            true => moving::within(task, budget, &[], context),
-            false => moving::fastest(task, budget, QUICK, context),
+        let means = Means { offload: true, ..Means::NONE };
+        or_less(task, budget, (self.info(), means), context, |budget, context| {
+            // Between its uses no value can leave that lasts; across the end of the step it can.
+            or_parked(task, budget, context.device, |task| match task.is_parked() {
+                true => moving::within(task, budget, &[], context),
+                false => moving::fastest(task, budget, QUICK, context),
+            })
         })
     }
 }

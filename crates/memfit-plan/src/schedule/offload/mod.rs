@@ -41,6 +41,7 @@ pub use zero_offload::ZeroOffload;
 // What all of the family stands on; strategies import it from here.
 use super::homes::{or_parked, rungs, without_optimizer_state};
 use super::layers::turn;
+use super::less::or_less;
 use super::transfers::{
     Chooser, Gap, Gaps, LEAST, Pressure, Window, leave_in_time, leave_when_copied, on_demand,
     return_one_ahead, standardise,

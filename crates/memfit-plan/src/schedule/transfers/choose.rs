@@ -12,26 +12,12 @@ use memfit_ir::{Bytes, Device, Nanos, ValueId};
 
 use super::gaps::{Gap, Gaps, Pressure, Waits, link};
 use super::random::Random;
+use super::score::{SCORES, Score};
 use super::tiers::spread;
 use super::timed::timed;
 use super::windows::{Leave, Window, live_without, narrow, windows};
 use super::{Algorithms, Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
-
-/// What makes a gap worth choosing.
-#[derive(Clone, Copy, Debug)]
-enum Score {
-    /// Time above the budget that it covers, for each ns on the link; less where the gap is too short for its transfers.
-    Pressure,
-    /// Bytes times time.
-    Area,
-    /// Time.
-    Duration,
-    /// Bytes.
-    Size,
-}
-
-const SCORES: [Score; 4] = [Score::Pressure, Score::Area, Score::Duration, Score::Size];
 
 /// Changes that are tried, each with a run of the clock, with default effort and a step of few ops.
 const CHANGES: usize = 200;
@@ -44,6 +30,15 @@ const TIGHTENED: usize = 5;
 
 /// Gaps chosen at a time: one in so many.
 const BATCH: usize = 400;
+
+/// Steps that are known again, at most.
+const KNOWN: usize = 256;
+
+/// Gaps of a step that is asked for again and again, at most.
+const FEW: usize = 64;
+
+/// What [`timed`] says of a step.
+type Timed = Option<Result<Moved, Bytes>>;
 
 /// Chooses among the gaps of a run list of a task.
 pub(in crate::schedule) struct Chooser<'a> {
@@ -61,6 +56,8 @@ pub(in crate::schedule) struct Chooser<'a> {
     algorithms: Algorithms,
     /// The least live bytes that a choice came to which was too large.
     lowest: Option<Bytes>,
+    /// What was timed before: steps of few gaps come again and again.
+    known: Vec<(Vec<Leave>, Timed)>,
 }
 
 impl<'a> Chooser<'a> {
@@ -75,7 +72,8 @@ impl<'a> Chooser<'a> {
         let step = Gaps::of(task, runs, waits, context.device)?;
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
         let (spare, algorithms) = (task.spare(context.device), Algorithms::default());
-        Some(Chooser { task, runs, step, context, spare, budget, margin: 0, base, algorithms, lowest: None })
+        let (lowest, known) = (None, Vec::new());
+        Some(Chooser { task, runs, step, context, spare, budget, margin: 0, base, algorithms, lowest, known })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -192,6 +190,7 @@ impl<'a> Chooser<'a> {
         }
         self.base = Nanos(self.step.begins.last().copied().unwrap_or(0));
         self.algorithms = algorithms;
+        self.known.clear();
     }
 
     /// By which algorithms ops run.
@@ -287,7 +286,7 @@ impl<'a> Chooser<'a> {
             let covers = |gap: &Gap| above[gap.away(live.len()).end] - above[gap.from + 1];
             left.retain(|&at| covers(&gaps[at]) > 0);
             let mut rated: Vec<(f64, usize)> =
-                left.iter().map(|&at| (rate(score, &gaps[at], covers(&gaps[at]), begins), at)).collect();
+                left.iter().map(|&at| (score.rate(&gaps[at], covers(&gaps[at]), begins), at)).collect();
             rated.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
             let mut taken = 0;
             for &(_, at) in rated.iter() {
@@ -431,7 +430,16 @@ impl<'a> Chooser<'a> {
 
     fn timed(&mut self, windows: &[Window]) -> Option<Moved> {
         let leaves: Vec<Leave> = windows.iter().map(Leave::from).collect();
-        match timed(self.task, (self.runs, &leaves, &self.algorithms), self.budget, self.context.device)? {
+        let known = self.known.iter().find(|(known, _)| *known == leaves);
+        let found = known.map(|(_, found)| found.clone()).unwrap_or_else(|| {
+            let ways = (self.runs, &leaves[..], &self.algorithms);
+            let found = timed(self.task, ways, self.budget, self.context.device);
+            if self.known.len() < KNOWN && self.step.gaps.len() <= FEW {
+                self.known.push((leaves, found.clone()));
+            }
+            found
+        });
+        match found? {
             Ok(moved) => Some(moved),
             Err(peak) => {
                 self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
@@ -474,18 +482,6 @@ impl<'a> Chooser<'a> {
             }
         }
         (chosen, best)
-    }
-}
-
-/// What `gap` is worth, of which so many ns lie above the budget.
-fn rate(score: Score, gap: &Gap, above: u64, begins: &[u64]) -> f64 {
-    let away = (begins[gap.to] - begins[gap.from + 1]).max(1) as f64;
-    let transfer = gap.out.saturating_add(gap.back).max(1) as f64;
-    match score {
-        Score::Pressure => above as f64 * gap.size as f64 / transfer * (away / transfer).min(1.0),
-        Score::Area => gap.size as f64 * away,
-        Score::Duration => away,
-        Score::Size => gap.size as f64,
     }
 }
 

@@ -3,6 +3,7 @@
 mod choose;
 mod codecs;
 mod gaps;
+mod score;
 mod tiers;
 mod timed;
 mod weigh;
