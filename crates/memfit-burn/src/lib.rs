@@ -41,7 +41,7 @@ mod settings;
 mod v021;
 
 pub use memfit::engine::Fault;
-pub use memfit::engine::evict::Sieve;
+pub use memfit::engine::evict::{Sample, Sieve};
 pub use memfit::ir::Tier;
 pub use meter::Meter;
 pub use settings::{Budget, Disk, Mode, Options};

@@ -89,7 +89,7 @@ pub struct Options {
     pub record: bool,
     /// Who chooses online what goes: a name of [`evict::EVICTORS`], as `memfit strategies` lists them.
     pub evictor: &'static str,
-    /// Which candidates it looks at: with [`Sieve::sample`] about √n of n, with [`Sieve::share_of_mean`] none that is much smaller than
+    /// Which candidates it looks at: with [`Sieve::sample`] about √n of n or a number of them, with [`Sieve::share_of_mean`] none that is much smaller than
     /// the others.
     pub sieve: Sieve,
     /// Exponents for the evictor `megengine`: of evicted neighbours, bytes and staleness.

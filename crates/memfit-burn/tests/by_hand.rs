@@ -8,7 +8,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use memfit_burn::{
-    Budget, Fault, Flex, FlexDevice, Memfit, Mode, Options, Sieve, Tier, attempt, disable, enable,
+    Budget, Fault, Flex, FlexDevice, Memfit, Mode, Options, Sample, Sieve, Tier, attempt, disable, enable,
     enable_with, evict, is_resident, needs, pin, report, restore, set_budget, step, swap_in, swap_out, unpin,
 };
 
@@ -169,7 +169,8 @@ fn policies_are_chosen_by_options() {
     for (evictor, sieve) in [
         ("best", Sieve::default()),
         ("dtr", Sieve::default()),
-        ("dtr", Sieve { sample: true, ..Sieve::default() }),
+        ("dtr", Sieve { sample: Sample::Sqrt, ..Sieve::default() }),
+        ("dtr", Sieve { sample: Sample::Count(4.try_into().unwrap()), ..Sieve::default() }),
         ("lru", Sieve { share_of_mean: 0.01, ..Sieve::default() }),
         ("megengine", Sieve { minimum: KIB, ..Sieve::default() }),
     ] {
@@ -182,6 +183,7 @@ fn policies_are_chosen_by_options() {
         evaluations.push(stats.evaluations as f64 / stats.evictions as f64);
     }
     assert!(evaluations[2] * 2.0 < evaluations[1], "{evaluations:?}");
+    assert!(evaluations[3] > 0.0 && evaluations[3] <= 4.0, "{evaluations:?}");
     let unknown = enable_with(&FlexDevice, Options { evictor: "oracle", ..Options::default() });
     assert!(unknown.unwrap_err().to_string().contains("there is no evictor `oracle`"));
 }

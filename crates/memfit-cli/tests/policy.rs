@@ -61,6 +61,11 @@ fn sampling_looks_at_about_the_square_root_of_the_candidates() {
     let (all, sampled) = (evaluations(&["--sample", "all"]), evaluations(&["--sample", "sqrt"]));
     assert!(all > 100.0, "{all}");
     assert!(sampled > 2.0 && sampled < 45.0, "{sampled} of {all}");
+    for count in ["1", "7", "20"] {
+        let counted = evaluations(&["--sample", count]);
+        assert!(counted > 0.0 && counted <= count.parse().unwrap(), "{counted} with {count}");
+    }
+    assert_eq!(evaluations(&["--sample", "100000"]), all);
 }
 
 #[test]
@@ -100,6 +105,10 @@ fn wrong_ones_are_refused() {
     let graph = "crates/memfit-cli/src/commands/doctor.json";
     for wrong in [
         ["--sample", "half"],
+        ["--sample", "0"],
+        ["--sample", "-1"],
+        ["--sample", "1.5"],
+        ["--sample", "99999999999999999999999"],
         ["--ignore-below", "101%"],
         ["--ignore-below", "-1%"],
         ["--ignore-below", "NaN%"],

@@ -309,10 +309,11 @@ fn the_second_step_of_a_training_loop_follows_the_plan() {
 /// Sampling and the like change the choice, never whether there is one.
 #[test]
 fn sieves_never_hold_all_back() {
-    use memfit_engine::evict::{EVICTORS, Options, Sieve};
+    use memfit_engine::evict::{EVICTORS, Options, Sample, Sieve};
     for entry in EVICTORS {
         for sieve in [
-            Sieve { sample: true, ..Sieve::default() },
+            Sieve { sample: Sample::Sqrt, ..Sieve::default() },
+            Sieve { sample: Sample::Count(2.try_into().unwrap()), minimum: 1 << 40, ..Sieve::default() },
             Sieve { share_of_mean: 0.01, ..Sieve::default() },
             Sieve { minimum: 1 << 40, ..Sieve::default() },
         ] {

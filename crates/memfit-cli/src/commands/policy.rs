@@ -1,26 +1,18 @@
 //! How a policy chooses online what goes.
 
 use clap::Args as ClapArgs;
-use memfit::engine::evict::Sieve;
+use memfit::engine::evict::{Sample, Sieve};
 use memfit::strategies::families::default_of;
 use memfit::{Bytes, Failure};
-
-/// Which candidates are looked at
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Sample {
-    /// All of them
-    All,
-    /// About √n of n, drawn at random
-    Sqrt,
-}
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct PolicyArgs {
     /// Policy that chooses what goes
     #[arg(long, default_value = default_of("evict"), value_name = "NAME")]
     pub(super) evictor: String,
-    /// Candidates that it looks at; `best` keeps an index and looks at few in any case
-    #[arg(long, value_enum, default_value = "all")]
+    /// Candidates that it looks at for each choice: `all`, about √n of n (`sqrt`), or a number of them, drawn at random by the seed;
+    /// `best` keeps an index and looks at few in any case
+    #[arg(long, value_name = "all|sqrt|N", value_parser = sample, default_value = "all")]
     sample: Sample,
     /// Evict no tensor smaller than this size, or than this share of the mean of all candidates, while there are others [default: none]
     #[arg(long, value_name = "SIZE|%", value_parser = small)]
@@ -28,6 +20,14 @@ pub(super) struct PolicyArgs {
     /// Exponents for `megengine`: of evicted neighbours, bytes and staleness
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "1,1,1")]
     exponents: Vec<f64>,
+}
+
+fn sample(text: &str) -> Result<Sample, String> {
+    match text {
+        "all" => Ok(Sample::All),
+        "sqrt" => Ok(Sample::Sqrt),
+        _ => text.parse().map(Sample::Count).map_err(|_| "`all`, `sqrt`, or a number from 1".to_owned()),
+    }
 }
 
 /// What counts as small.
@@ -56,7 +56,7 @@ impl PolicyArgs {
             Some(Small::Below(bytes)) => (0.0, bytes),
             None => (0.0, 0),
         };
-        Sieve { sample: self.sample == Sample::Sqrt, share_of_mean, minimum }
+        Sieve { sample: self.sample, share_of_mean, minimum }
     }
 
     pub(super) fn exponents(&self) -> Result<[f64; 3], Failure> {

@@ -19,8 +19,8 @@ mod scan;
 
 pub(crate) use best::MOST;
 pub(crate) use region::Walk;
-pub use scan::Sieve;
 pub(crate) use scan::{Draws, Scan};
+pub use scan::{Sample, Sieve};
 
 use crate::alloc::Allocator;
 pub use crate::info::Info;

@@ -1,12 +1,27 @@
 //! One pass over the pool for the least score, in the order and with the ties of DTR's simulator.
 
+use std::num::NonZeroUsize;
+
 use crate::state::State;
+
+/// How many of the candidates are looked at for one choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sample {
+    /// All of them.
+    #[default]
+    All,
+    /// About √n of n, spread over the whole pool. (DTR's prototype, MegEngine: theirs covers half.)
+    Sqrt,
+    /// So many, or all where there are fewer: each set of that many with the same chance. Never more, also where all that is left is smaller
+    /// than what the [`Sieve`] asks for.
+    Count(NonZeroUsize),
+}
 
 /// Which candidates are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sieve {
-    /// Look at about √n of n, spread over the whole pool. (DTR's prototype, MegEngine: theirs covers half.)
-    pub sample: bool,
+    /// How many of them.
+    pub sample: Sample,
     /// Leave out what is smaller than this share of the mean size: 0.01 for 1 %, as DTR's prototype has it.
     pub share_of_mean: f64,
     /// Leave out what is smaller than this many bytes.
@@ -54,27 +69,25 @@ impl Scan {
     /// The candidate with the least score: of equals the last, and a score of 0 ends the pass. If the sieve
     /// holds all back, it is as if there were none.
     pub(crate) fn least(&mut self, state: &State, mut score: impl FnMut(u32) -> f64) -> Option<u32> {
-        // A sample may miss all that are large enough, where most are small.
-        let sieves = [self.sieve, Sieve { sample: false, ..self.sieve }, Sieve::default()];
+        // About √n may miss all that are large enough, where most are small. A count misses none, and is kept to.
+        let kept = match self.sieve.sample {
+            Sample::Sqrt => Sample::All,
+            sample => sample,
+        };
+        let sieves =
+            [self.sieve, Sieve { sample: kept, ..self.sieve }, Sieve { sample: kept, ..Sieve::default() }];
         let is_new = |&at: &usize| at == 0 || sieves[at] != sieves[at - 1];
         (0..sieves.len()).filter(is_new).find_map(|at| self.pass(state, sieves[at], &mut score))
     }
 
     fn pass(&mut self, state: &State, sieve: Sieve, score: &mut impl FnMut(u32) -> f64) -> Option<u32> {
         let floor = sieve.floor(state);
-        let stride = if sieve.sample { state.pool_len.isqrt().max(1) } else { 1 };
+        let is_large = |&storage: &u32| state.storage(storage).size >= floor;
+        let mut taken = Taken::new(sieve.sample, state, is_large, &mut self.draws);
         let (mut best, mut least) = (None, f64::INFINITY);
-        let mut skip = if stride > 1 { self.draws.below(stride) } else { 0 };
-        for storage in state.pool() {
-            if state.storage(storage).size < floor {
+        for storage in state.pool().filter(is_large) {
+            if !taken.takes(&mut self.draws) {
                 continue;
-            }
-            if skip > 0 {
-                skip -= 1;
-                continue;
-            }
-            if stride > 1 {
-                skip = self.draws.below(2 * stride - 1);
             }
             let score = score(storage);
             self.evaluations += 1;
@@ -86,6 +99,53 @@ impl Scan {
             }
         }
         best
+    }
+}
+
+/// Which of the candidates that pass one after another are taken.
+enum Taken {
+    All,
+    /// After `skip` more one is; then as many are skipped as are drawn below twice the `stride`.
+    Strides {
+        stride: usize,
+        skip: usize,
+    },
+    /// `wanted` of the `left` that are still to come: Knuth's selection sampling (TAOCP 2, 3.4.2, algorithm S).
+    Count {
+        wanted: usize,
+        left: usize,
+    },
+}
+
+impl Taken {
+    fn new(sample: Sample, state: &State, is_large: impl Fn(&u32) -> bool, draws: &mut Draws) -> Taken {
+        match sample {
+            Sample::Sqrt if state.pool_len >= 4 => {
+                let stride = state.pool_len.isqrt();
+                Taken::Strides { stride, skip: draws.below(stride) }
+            }
+            Sample::All | Sample::Sqrt => Taken::All,
+            Sample::Count(count) => {
+                Taken::Count { wanted: count.get(), left: state.pool().filter(is_large).count() }
+            }
+        }
+    }
+
+    fn takes(&mut self, draws: &mut Draws) -> bool {
+        match self {
+            Taken::All => true,
+            Taken::Strides { stride, skip } => {
+                let is_due = *skip == 0;
+                *skip = if is_due { draws.below(2 * *stride - 1) } else { *skip - 1 };
+                is_due
+            }
+            Taken::Count { wanted, left } => {
+                let is_drawn = draws.below(*left) < *wanted;
+                *left = left.saturating_sub(1);
+                *wanted -= usize::from(is_drawn);
+                is_drawn
+            }
+        }
     }
 }
 
