@@ -1,6 +1,7 @@
 //! `auto` on random graphs with a link: more memory, of the device or of the host, and no slower plan but seldom.
 //!
-//! A part of the graphs; `MEMFIT_CASES=1000` takes as many, and `MEMFIT_SEEDS=80..90` those.
+//! A part of the graphs, each at all cells; `MEMFIT_CASES=1000` takes as many. `MEMFIT_ALL=1` takes a thousand graphs, each at one of the
+//! squares of two budgets and two amounts of host memory that are neighbours, in turn. `MEMFIT_SEEDS=80..90` names graphs.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Options, Tools, plan};
@@ -38,20 +39,33 @@ fn seeds(count: u64) -> Vec<u64> {
     each.map(|seed| seed + u64::from(count < 1000) * (seed / 100 % 2)).collect()
 }
 
+/// Budgets and parts at which the graph of `seed` is planned.
+fn cells(seed: u64) -> (&'static [u32], &'static [u64]) {
+    if std::env::var("MEMFIT_ALL").is_err() {
+        return (&BUDGETS, &PARTS);
+    }
+    let at = usize::try_from(seed).unwrap();
+    let (budget, part) = (at % (BUDGETS.len() - 1), at / (BUDGETS.len() - 1) % (PARTS.len() - 1));
+    (&BUDGETS[budget..budget + 2], &PARTS[part..part + 2])
+}
+
 #[test]
 fn more_memory_of_either_kind_is_seldom_slower() {
-    let count = cases(2);
+    let count = if std::env::var("MEMFIT_ALL").is_ok() { 1000 } else { cases(2) };
     let (mut pairs, mut breaches) = (0u32, Vec::new());
     let mut of_graphs = 0;
     for seed in seeds(count) {
         let (graph, device) = (graph(seed), machine(seed));
         let total: Bytes = graph.value_ids().map(|id| graph.value(id).size).sum();
-        let row = |part: u64| BUDGETS.map(|budget| time(&graph, &device, budget, Bytes(total.0 / part)));
-        let rows = PARTS.map(row);
+        let (budgets, parts) = cells(seed);
+        let row = |part: &u64| -> Vec<_> {
+            budgets.iter().map(|&budget| time(&graph, &device, budget, Bytes(total.0 / part))).collect()
+        };
+        let rows: Vec<_> = parts.iter().map(row).collect();
         let mut compared = Vec::new();
         for (at, row) in rows.iter().enumerate() {
             for (pair, after) in row.iter().enumerate() {
-                let what = format!("seed {seed}, 1/{}, floor + {} %", PARTS[at], BUDGETS[pair]);
+                let what = format!("seed {seed}, 1/{}, floor + {} %", parts[at], budgets[pair]);
                 if pair > 0 {
                     compared.push((&row[pair - 1], after, format!("{what}, device")));
                 }

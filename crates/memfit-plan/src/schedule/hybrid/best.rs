@@ -17,7 +17,7 @@ use super::{
     Task, Waits, again, climb, encoding, forms, link, moving, once, or_less, or_parked, refine, signed,
     timed,
 };
-use crate::{Context, Info, Means};
+use crate::{Context, Info};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_less(task, budget, (self.info(), Means::ALL), context, |budget, context| {
+        or_less(task, budget, self.info(), context, |budget, context| {
             or_parked(task, budget, context.device, |task| fastest(task, budget, context))
         })
     }

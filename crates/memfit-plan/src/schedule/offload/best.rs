@@ -13,7 +13,7 @@
 use memfit_ir::Bytes;
 
 use super::{Front, Infeasible, QUICK, Scheduler, Task, moving, or_less, or_parked};
-use crate::{Context, Info, Means};
+use crate::{Context, Info};
 
 /// See the head of this file.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,7 @@ impl Scheduler for Best {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let means = Means { offload: true, ..Means::NONE };
-        or_less(task, budget, (self.info(), means), context, |budget, context| {
+        or_less(task, budget, self.info(), context, |budget, context| {
             // Between its uses no value can leave that lasts; across the end of the step it can.
             or_parked(task, budget, context.device, |task| match task.is_parked() {
                 true => moving::within(task, budget, &[], context),

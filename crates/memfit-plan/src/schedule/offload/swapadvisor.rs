@@ -18,7 +18,7 @@ use rayon::prelude::*;
 
 use super::chromosome::{Chromosome, Pool};
 use super::random::Random;
-use super::{Chooser, Front, Gap, Gaps, Infeasible, LEAST, Moved, RunList, Scheduler, Task};
+use super::{Chooser, Front, Gap, Gaps, Infeasible, LEAST, Moved, RunList, Scheduler, Task, or_less};
 use crate::dependencies::Dependencies;
 use crate::{Context, Info};
 
@@ -71,6 +71,13 @@ impl Scheduler for SwapAdvisor {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
+        or_less(task, budget, self.info(), context, |budget, context| self.within(task, budget, context))
+    }
+}
+
+impl SwapAdvisor {
+    /// What is found for `budget` alone.
+    fn within(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
         let runs = RunList::plain(task);
         let chooser = Chooser::of(task, &runs, budget, context)?;
         let deps = Dependencies::of(task.graph);
