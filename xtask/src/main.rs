@@ -220,7 +220,7 @@ fn lints() -> Result<()> {
     // No GPU and no toolkit is needed to know that it compiles.
     run::command(
         "cargo",
-        ["check", "--package", "memfit-burn", "--features", "cuda,zoo,ndarray,train"],
+        ["check", "--package", "memfit-burn", "--features", "cuda,zoo,ndarray,tracing,train"],
         NONE,
     )?;
     toolchains::oldest()?;
@@ -246,7 +246,7 @@ fn rust() -> Result<()> {
     } else {
         run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
     }
-    outside("test", &["--test", "learner"])?;
+    outside("test", &["--test", "learner", "--test", "spans"])?;
     hammer(50_000, 1, false)
 }
 

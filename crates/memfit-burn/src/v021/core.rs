@@ -21,6 +21,7 @@ use super::ops;
 use super::own;
 use super::recipe::Made;
 use super::scratch::{signature, taken};
+use super::span::span;
 use super::steps::Steps;
 use crate::settings::{Mode, Options};
 
@@ -436,6 +437,7 @@ impl<B: Backend> Core<B> {
 
     /// Forgets the past, if there is room for all that is held.
     pub(super) fn cut(&mut self) -> Result<(), Fault> {
+        span!("cut", tensors = self.tensors.len());
         // If there is none the past stays, and with it a way back to what is held.
         match self.engine.cut() {
             Ok(()) => self.grow_old(true),

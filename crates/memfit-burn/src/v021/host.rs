@@ -19,6 +19,7 @@ use super::ops::{bytes, dtype, read_only};
 use super::recipe::{Made, Pen, Recipe, Text};
 use super::runner::Guarded;
 use super::scratch::{saw, signature};
+use super::span::span;
 use crate::meter::Meter;
 
 /// What a host has seen.
@@ -326,6 +327,12 @@ impl<B: Backend> BurnHost<B> {
 impl<B: Backend> Host for BurnHost<B> {
     fn run(&mut self, run: &Run<'_>) -> Result<Nanos, HostError> {
         let again = run.repetition > 0;
+        span!(
+            "run",
+            op = run.kind,
+            repetition = run.repetition,
+            bytes = run.writes.iter().map(|block| block.size.0).sum::<u64>()
+        );
         let mut pending = if again { self.recall(run)? } else { self.pending.take().unwrap_or_default() };
         if !again && !pending.text.is_empty() {
             pending.text.settle(run.writes.iter().map(|block| block.storage));
@@ -361,6 +368,7 @@ impl<B: Backend> Host for BurnHost<B> {
 
     fn release(&mut self, block: Block) {
         if let Some(storage) = block.storage {
+            span!("release", bytes = block.size.0);
             self.drop_handles(storage);
         }
     }
@@ -378,6 +386,7 @@ impl<B: Backend> Host for BurnHost<B> {
             Source::Copy(copy) => return self.shelf.forward(copy, wanted.form),
             Source::Block(block) => block,
         };
+        span!("store", bytes = block.size.0);
         let started = Instant::now();
         let none = || HostError("the bytes of a storage can't be read".to_owned());
         let id = self.tensor_in(block).ok_or_else(none)?;
@@ -393,6 +402,7 @@ impl<B: Backend> Host for BurnHost<B> {
     }
 
     fn load(&mut self, copy: u64, to: Block) -> Result<(), HostError> {
+        span!("load", bytes = to.size.0);
         let started = Instant::now();
         let ((_, saved), size) = self.shelf.of(copy)?;
         let bytes = B::blank(size, saved);
@@ -402,6 +412,7 @@ impl<B: Backend> Host for BurnHost<B> {
     }
 
     fn wait(&mut self, copy: u64) -> Result<(), HostError> {
+        span!("wait", copy = copy);
         let started = Instant::now();
         let ended = self.shelf.wait(copy);
         if let Some((Filled { bytes, of }, (id, saved))) = ended?.into {

@@ -22,6 +22,7 @@ mod recipe;
 mod runner;
 mod scratch;
 mod session;
+mod span;
 mod steps;
 mod turn;
 

@@ -9,6 +9,7 @@ use memfit::{Bytes, Nanos, PLANNING_SECONDS, PORTFOLIO};
 use super::asked::bad;
 use super::backend::Backend;
 use super::core::Core;
+use super::span::span;
 use crate::settings::{Mode, Options};
 
 /// What planning has done.
@@ -91,6 +92,7 @@ impl<B: Backend> Core<B> {
     /// A step ends here, and the next begins.
     pub(super) fn step(&mut self) -> Result<(), Fault> {
         self.steps.counters.steps += 1;
+        span!("step", step = self.steps.counters.steps, budget = self.engine.settings().budget.0);
         // The state that the first step has made for the optimizer is of another make than what replaces it.
         let unsettled = self.steps.counters.steps == 1 && !self.options.record;
         if !self.plans() || unsettled {
@@ -122,6 +124,7 @@ impl<B: Backend> Core<B> {
 
     /// Plans the step that ended last, if it was recorded.
     fn plan(&mut self) -> Result<(), Fault> {
+        span!("plan", budget = self.engine.settings().budget.0);
         let started = Instant::now();
         let (allowance, patience) = (allowance(&self.options), Nanos(u64::MAX));
         let settings = Settings { patience, allowance, ..self.engine.settings().clone() };

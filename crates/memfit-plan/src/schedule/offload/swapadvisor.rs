@@ -8,7 +8,7 @@
 //! bytes are too many all the same, what is used farthest in the future goes that is of the class of the op's largest operand, or of the next larger one; and
 //! what goes and returns does so as late and as early as there is room. Persistent values
 //! can't move, so there is no second pass for those that are there at first; orders change only where no host has fixed them; populations and effort are
-//! smaller, and counted in evaluations. Guarantee: never slower than its own plan for the order it was given. Time O(evaluations × (ops + gaps) log gaps). Deterministic by seed; ties go to what was found first. Wrong choice where the order is good already:
+//! smaller, and counted in evaluations; small tasks are searched with less memory, too (`less.rs`). Guarantee: never slower than its own plan for the order it was given. Time O(evaluations × (ops + gaps) log gaps). Deterministic by seed; ties go to what was found first. Wrong choice where the order is good already:
 //! `best` weighs more and is as quick.
 
 use std::collections::BTreeSet;
