@@ -138,6 +138,8 @@ enum Job {
     Highs,
     /// Each crate that is published builds from its package. Only where it is named
     Packages,
+    /// Burn's Wgpu, on any adapter that there is: Mesa's software device will do. Only where it is named
+    Wgpu,
 }
 
 fn main() -> ExitCode {
@@ -173,6 +175,11 @@ fn run(command: &Command) -> Result<()> {
                 packages::check()?;
                 packages::build()
             }
+            Job::Wgpu => run::command(
+                "cargo",
+                ["test", "--package", "memfit-burn", "--features", "wgpu", "--test", "wgpu"],
+                NONE,
+            ),
         }),
         Command::Bless => bless(),
         Command::Tidy => tidy(),

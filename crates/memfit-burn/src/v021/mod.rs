@@ -5,8 +5,8 @@ mod backend;
 mod by_hand;
 mod channel;
 mod core;
-#[cfg(feature = "cuda")]
-mod cuda;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod cube;
 mod decorator;
 mod draws;
 mod host;
@@ -33,7 +33,11 @@ pub use burn_ndarray::{NdArray, NdArrayDevice};
 pub use by_hand::{Held, evict, is_resident, pin, restore, swap_in, swap_out, unpin};
 pub use channel::{Bridge, MemfitChannel, MemfitClient};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaDevice, DeviceMemory, Strided, device_memory};
+pub use cube::{Cuda, CudaDevice};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use cube::{DeviceMemory, Pools, Strided, device_memory};
+#[cfg(feature = "wgpu")]
+pub use cube::{Wgpu, WgpuDevice};
 pub use decorator::Memfit;
 pub use host::Counters;
 pub use limits::{Needs, disable, least_budget, needs, set_budget};

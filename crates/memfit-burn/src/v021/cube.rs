@@ -1,4 +1,4 @@
-//! CUDA through CubeCL. The driver is loaded at run time: this builds on any machine.
+//! GPUs through CubeCL: CUDA, and what Wgpu runs on. Drivers are loaded at run time: this builds on any machine.
 //!
 //! CubeCL names no buffers, so which tensors share bytes is computed from strides, as its own ops do, and not checked. Its
 //! pools keep what is given back: a budget bounds the bytes in use, and [`DeviceMemory::reserved`] says what the pools
@@ -9,20 +9,30 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use burn_backend::{Bytes, DType, Shape};
-use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use burn_ir::{BaseOperationIr, OperationIr, SliceOpIr, TensorHandle};
 use burn_std::Strides;
 use burn_std::tensor::{ReshapeAction, reshape_action};
-use cubecl::Runtime as _;
+#[cfg(feature = "cuda")]
 use cubecl::cuda::CudaRuntime;
+#[cfg(feature = "wgpu")]
+use cubecl::wgpu::WgpuRuntime;
 
 use super::backend::{Backend, Device, base};
 
+#[cfg(feature = "cuda")]
 pub use cubecl::cuda::CudaDevice;
+#[cfg(feature = "wgpu")]
+pub use cubecl::wgpu::WgpuDevice;
 
 /// Burn's CUDA backend, without fusion: fused ops would hide from memfit what they keep.
+#[cfg(feature = "cuda")]
 pub type Cuda = CubeBackend<CudaRuntime, f32, i32, u8>;
+
+/// Burn's Wgpu backend, without fusion: fused ops would hide from memfit what they keep.
+#[cfg(feature = "wgpu")]
+pub type Wgpu = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
 /// How a tensor lies in its buffer.
 #[derive(Clone, Debug)]
@@ -33,24 +43,30 @@ pub struct Strided {
     alignment: u64,
 }
 
+#[cfg(feature = "cuda")]
 impl Device for CudaDevice {
     type Backend = Cuda;
 }
 
-impl Backend for Cuda {
+#[cfg(feature = "wgpu")]
+impl Device for WgpuDevice {
+    type Backend = Wgpu;
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Backend for CubeBackend<R, F, I, BT> {
     type Layout = Strided;
 
     const HOST_DRAWS: bool = false;
 
-    fn address(_handle: &CubeTensor<CudaRuntime>) -> Option<NonZeroUsize> {
+    fn address(_handle: &CubeTensor<R>) -> Option<NonZeroUsize> {
         None
     }
 
-    fn taken(_handle: &CubeTensor<CudaRuntime>) -> Option<u64> {
+    fn taken(_handle: &CubeTensor<R>) -> Option<u64> {
         None
     }
 
-    fn layout(handle: &CubeTensor<CudaRuntime>) -> Strided {
+    fn layout(handle: &CubeTensor<R>) -> Strided {
         Strided {
             shape: handle.meta.shape().clone(),
             strides: handle.meta.strides().clone(),
@@ -61,7 +77,7 @@ impl Backend for Cuda {
     type Saved = Infallible;
 
     /// Whether rows are padded is the allocator's to say, and may be another thing the next time: nothing is moved.
-    fn save(_handle: &CubeTensor<CudaRuntime>) -> Option<(&[u8], Infallible)> {
+    fn save(_handle: &CubeTensor<R>) -> Option<(&[u8], Infallible)> {
         None
     }
 
@@ -69,7 +85,7 @@ impl Backend for Cuda {
         match *saved {}
     }
 
-    fn restore(_bytes: Bytes, saved: &Infallible) -> (TensorHandle<CubeTensor<CudaRuntime>>, DType) {
+    fn restore(_bytes: Bytes, saved: &Infallible) -> (TensorHandle<CubeTensor<R>>, DType) {
         match *saved {}
     }
 
@@ -119,9 +135,21 @@ pub struct DeviceMemory {
     pub reserved: u64,
 }
 
-/// What `device`'s pools say; `None` if it doesn't answer.
+/// A backend whose device memory is in pools.
+pub trait Pools: Backend {
+    /// What the pools of `device` say; `None` if it doesn't answer.
+    fn memory(device: &Self::Device) -> Option<DeviceMemory>;
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> Pools for CubeBackend<R, F, I, BT> {
+    fn memory(device: &R::CubeDevice) -> Option<DeviceMemory> {
+        let usage = R::client(device).memory_usage().ok()?;
+        Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved })
+    }
+}
+
+/// What the pools of `device` say; `None` if it doesn't answer.
 #[must_use]
-pub fn device_memory(device: &CudaDevice) -> Option<DeviceMemory> {
-    let usage = CudaRuntime::client(device).memory_usage().ok()?;
-    Some(DeviceMemory { in_use: usage.bytes_in_use, reserved: usage.bytes_reserved })
+pub fn device_memory<D: Device<Backend: Pools>>(device: &D) -> Option<DeviceMemory> {
+    D::Backend::memory(device)
 }
