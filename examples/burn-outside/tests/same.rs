@@ -88,7 +88,7 @@ where
             });
             let (report, budget) = (report(device), budget.bytes());
             println!(
-                "{what}: {} of {} B (floor {}, peak {}), {} ops again, {} steps by a plan",
+                "{what}: {} of {} (floor {}, peak {}), {} ops again, {} steps by a plan",
                 report.engine.peak,
                 budget,
                 needs.floor,
@@ -105,6 +105,9 @@ where
             }
             if report.host.unexpected > 0 {
                 wrong.push(format!("{what}: {} views that share nothing", report.host.unexpected));
+            }
+            if report.host.missized > 0 {
+                wrong.push(format!("{what}: {} tensors of another size than counted", report.host.missized));
             }
             (runs, again) = (runs + 1, again + usize::from(report.engine.recomputes > 0));
         }
