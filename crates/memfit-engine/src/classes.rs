@@ -7,6 +7,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::call::Output;
+use crate::kit::map_bytes;
+use crate::table::{next_index, spilled};
 
 /// What a record does, whatever it does it to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,12 +21,8 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// Its bytes, in the table and by name.
     fn bytes(&self) -> usize {
-        let elsewhere = |spilled: bool, bytes: usize| if spilled { bytes } else { 0 };
-        size_of::<Class>()
-            + elsewhere(self.outputs.spilled(), self.outputs.len() * size_of::<Output>())
-            + elsewhere(self.needs.spilled(), self.needs.len() * size_of::<Need>())
+        size_of::<Class>() + spilled(&self.outputs) + spilled(&self.needs)
     }
 }
 
@@ -79,7 +77,7 @@ impl Classes {
             }
             None => {
                 self.rows.push(row);
-                crate::table::next_index(self.rows.len() - 1)
+                next_index(self.rows.len() - 1)
             }
         };
         self.known.insert(known, number);
@@ -104,7 +102,7 @@ impl Classes {
         let classes: usize = self.known.keys().map(|class| class.bytes()).sum();
         classes
             + self.rows.capacity() * size_of::<Row>()
-            + self.known.capacity() * (size_of::<(Arc<Class>, u32)>() + 1)
+            + map_bytes::<Arc<Class>, u32>(self.known.capacity())
             + self.free.capacity() * size_of::<u32>()
     }
 }
