@@ -106,6 +106,12 @@ class Checkpoint:
 Learnt: TypeAlias = tuple[str, list[int], tuple[list[int] | None, int, bool, int, bool]]
 """An op, the rest of the key of a shape, and what is known of it."""
 
+class Watch:
+    """What dictionaries and lists hold as this is made."""
+
+    def __init__(self, dicts: list[dict[object, object]], lists: list[list[object]]) -> None: ...
+    def changed(self) -> object | None: ...
+
 class Eager:
     """The online engine over PyTorch's storages; `memfit.torch` wraps it."""
 

@@ -12,6 +12,7 @@ mod door;
 mod failure;
 mod solve;
 mod torch;
+mod watch;
 
 /// What `import memfit` finds: every part adds its own names.
 #[pymodule]
@@ -19,5 +20,6 @@ fn _memfit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     checkpoint::add(module)?;
     door::add(module)?;
-    torch::add(module)
+    torch::add(module)?;
+    module.add_class::<watch::Watch>()
 }

@@ -31,6 +31,7 @@ from memfit.torch._floor import complete, floor, recording
 from memfit.torch._glue import storages
 from memfit.torch._gradients import Sampler
 from memfit.torch._rehearse import Files, Known
+from memfit.torch._replay import Replay
 from memfit.torch._report import Floor, Report
 from memfit.torch._state import Print, State, same
 from memfit.torch.eager import Budget, is_distributed, kept_from_forks, make_free, names
@@ -136,6 +137,7 @@ class Fitted:
         lossless: str | Sequence[str] = (),
         lossy: str | Sequence[str] = (),
         sense_every: int | None = None,
+        replay: bool = False,
         plan_bytes: int | str = "512MiB",
         plan_seconds: float = 30.0,
     ) -> None:
@@ -164,8 +166,10 @@ class Fitted:
             "lossless": lossless,
             "lossy": lossy,
         }
+        self._replay = self._replays(replay)
         self._budget = Budget(self.budget, device=device, evictor=evictor, **self._means)
         self._calls, self._seen, self._lifted = 0, _moved, False
+        self._recording: Any = None
         self._unknown: int | None = None
         self._sampler, self._plan_loses = Sampler(), False
         self.report.gradients = self._sampler.samples
@@ -336,6 +340,10 @@ class Fitted:
         rehearsal: bool = False,
     ) -> Any:
         device, report = self._budget.device, self.report
+        if self._replay is not None and not rehearsal:
+            replayed = self._replayed(args, kwargs)
+            if replayed is not None:
+                return replayed[0]
         self._wake()
         if self._budget._native is None:
             self._take_over(None, [])
@@ -352,7 +360,7 @@ class Fitted:
             self._meter.begin()
             try:
                 with self._sampler.within(self._calls + 1, native):
-                    result = self._within(native, rehearsal, args, kwargs)
+                    result = self._recorded(native, rehearsal, args, kwargs)
             finally:
                 peak = self._meter.end()
         except memfit.BudgetError:
@@ -361,17 +369,65 @@ class Fitted:
         except BaseException:
             self._rest()
             raise
+        self._calls += 1
+        self._count(started, peak)
+        if plain is not None and state is not None:
+            report.identical = same(plain, state.fingerprint(result, self._bring_back))
+        self._rest()
+        return result
+
+    def _replays(self, wanted: bool) -> Replay | None:
+        """What replays the step, where that is wanted."""
+        if not wanted:
+            return None
+        means = self._means
+        if means["host_budget"] or means["disk_budget"] or means["lossless"] or means["lossy"]:
+            raise memfit.UsageError(
+                "a step that is replayed keeps to recomputation",
+                hint="leave out `replay=True`, or copies and codecs",
+            )
+        strategy = [] if self._strategy in ("auto", "evict:planned") else [self._strategy]
+        return Replay(self.step, strategy, self._planning["seconds"])
+
+    def _replayed(self, args: Any, kwargs: Any) -> tuple[Any] | None:
+        """What the step returns, if it could be replayed."""
+        replay = self._replay
+        if replay is None or self._budget._native is None or is_distributed():
+            return None
+        started = time.perf_counter()
+        make_free()
+        self._meter.begin()
+        peak = None
+        try:
+            result = replay.run(args, kwargs, self.budget, self._meter.held)
+        finally:
+            peak = self._meter.end()
+        self.report.replay_why = replay.why
+        if result is not None:
+            self._calls += 1
+            self.report.replayed, planned = replay.calls, replay.planned
+            self._count(started, peak)
+        return result
+
+    def _recorded(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
+        """The step within the budget, recorded where it is to be replayed."""
+        replay = self._replay
+        if replay is None or rehearsal or self._calls < _PROTECTED or is_distributed():
+            return self._within(native, rehearsal, args, kwargs)
+        self._recording = replay.recording(native, args, kwargs, self._meter.held())
+        result = self._within(native, rehearsal, args, kwargs)
+        replay.settle(self.budget)
+        return result
+
+    def _count(self, started: float, peak: int | None) -> None:
+        """One more call has ended."""
+        report = self.report
         self._times.append(time.perf_counter() - started)
         if peak is not None:
             report.measured_peak_bytes = max(report.measured_peak_bytes or 0, peak)
             report.measured_steps += 1
         report.time_seconds = statistics.median(self._times)
-        if plain is not None and state is not None:
-            report.identical = same(plain, state.fingerprint(result, self._bring_back))
-        self._calls += 1
         report.steps = self._calls
-        self._rest()
-        return result
 
     def _look_around(self, native: Any) -> None:
         """What has appeared since the last call, the optimizer's state say, is there as well.
@@ -480,7 +536,9 @@ class Fitted:
     def _run(self, args: Any, kwargs: Any) -> Any:
         """The step; a rank that fails wakes those that wait for it."""
         if not is_distributed():
-            return self.step(*args, **kwargs)
+            recording, self._recording = self._recording, None
+            with recording or contextlib.nullcontext(lambda result: result) as ends:
+                return ends(self.step(*args, **kwargs))
         from memfit.torch import distributed
 
         with distributed.step():

@@ -51,7 +51,7 @@ class Reach:
     def _visit(self, name: str, thing: Any) -> None:
         generator = _generator_state(thing)
         if generator is not None:
-            self._back.append(generator)
+            self._generator(generator)
         elif isinstance(thing, types.FunctionType):
             self._function(name, thing)
         elif isinstance(thing, types.MethodType):
@@ -61,8 +61,7 @@ class Reach:
         elif isinstance(thing, functools.partial):
             self._work += [(name, thing.func), (name, thing.args), (name, thing.keywords)]
         elif _is_array(thing):
-            content = thing.copy()
-            self._back.append(lambda: thing.__setitem__(..., content))
+            self._array(thing)
         elif _is_fixed(thing):
             self.fixed.append(f"`{name}` ({type(thing).__qualname__})")
         else:
@@ -82,12 +81,32 @@ class Reach:
         if isinstance(attributes, dict):
             self._dict(attributes)
             self._work += [(f"{name}.{key}", value) for key, value in attributes.items()]
-        self._work += [(name, method) for method in _methods(type(thing))]
+        self._work += [(name, method) for method in self._methods(type(thing))]
         for slot in _slots(type(thing)):
             if hasattr(thing, slot):
                 value = getattr(thing, slot)
-                self._back.append(functools.partial(_set_slot, thing, slot, value))
+                self._slot(thing, slot, value)
                 self._work.append((f"{name}.{slot}", value))
+
+    def _methods(self, kind: type) -> Iterator[types.FunctionType]:
+        """Methods of classes that are nobody's library: they may use globals."""
+        for base in kind.__mro__:
+            if not self._is_library(base.__module__):
+                yield from (each for each in vars(base).values() if isinstance(each, types.FunctionType))
+
+    def _is_library(self, module: str) -> bool:
+        name = module.split(".")[0]
+        return name in sys.stdlib_module_names or name in ("torch", "numpy", "memfit")
+
+    def _generator(self, back: Callable[[], object]) -> None:
+        self._back.append(back)
+
+    def _array(self, thing: Any) -> None:
+        content = thing.copy()
+        self._back.append(lambda: thing.__setitem__(..., content))
+
+    def _slot(self, thing: Any, slot: str, value: Any) -> None:
+        self._back.append(functools.partial(_set_slot, thing, slot, value))
 
     def _dict(self, thing: dict[Any, Any]) -> None:
         kind = _kind(thing)
@@ -138,13 +157,15 @@ class Reach:
             self._work.append((name, own))
         names = function.__globals__
         for used, stored in _globals(code):
+            self._global(names, used, stored)
             if used in names:
-                value = names[used]
-                self._work.append((used, value))
-                if stored:
-                    self._back.append(functools.partial(names.__setitem__, used, value))
-            elif stored:
-                self._back.append(functools.partial(names.pop, used, None))
+                self._work.append((used, names[used]))
+
+    def _global(self, names: dict[str, Any], used: str, stored: bool) -> None:
+        if stored and used in names:
+            self._back.append(functools.partial(names.__setitem__, used, names[used]))
+        elif stored:
+            self._back.append(functools.partial(names.pop, used, None))
 
 
 def _kind(thing: dict[Any, Any]) -> type[dict[Any, Any]]:
@@ -192,14 +213,6 @@ def _is_fixed(thing: Any) -> bool:
         return not thing.closed and thing.readable() and not thing.isatty()
     native = kind.__module__ in ("builtins", itertools.__name__)
     return (native and hasattr(kind, "__next__")) or kind.__module__.split(".")[0] in _FIXED_MODULES
-
-
-def _methods(kind: type) -> Iterator[types.FunctionType]:
-    """Methods of classes that are nobody's library: they may use globals."""
-    for base in kind.__mro__:
-        library = base.__module__.split(".")[0]
-        if library not in sys.stdlib_module_names and library not in ("torch", "numpy", "memfit"):
-            yield from (each for each in vars(base).values() if isinstance(each, types.FunctionType))
 
 
 def _slots(kind: type) -> Iterator[str]:

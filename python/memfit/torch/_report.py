@@ -80,6 +80,10 @@ class Report:
     guided: bool = False
     left_why: str | None = None
     """Why the last step was not as its plan has it, if there was one and it was not followed to its end."""
+    replayed: int = 0
+    """Calls that were run from the plan alone: see `replay`."""
+    replay_why: str | None = None
+    """Why the last call was not."""
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
     _recorded: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None

@@ -65,7 +65,7 @@ class StepMeter:
     """
 
     def __init__(self, device: torch.device, is_there: Callable[[torch.UntypedStorage], bool]) -> None:
-        self._cuda = device
+        self._device = device
         self._counts = device.type == "cpu" and COUNTED
         self._beyond = self._outer = 0
         if self._counts:
@@ -75,6 +75,11 @@ class StepMeter:
             used, outer = _memfit.allocator_begin(False)
             _memfit.allocator_end(False, outer)
             self._beyond = sum(storage.nbytes() for storage in storages) - used
+
+    def held(self) -> int | None:
+        """What is there now; `None` where nothing is counted."""
+        used = given_out(self._device)
+        return None if used is None else self._beyond + used
 
     def begin(self) -> None:
         """A step begins."""

@@ -67,6 +67,8 @@ pub(super) struct Inner {
     pub(super) encodes: bool,
     /// Whether an op is refused whose gradient would have other last bits.
     pub(super) exact: bool,
+    /// Nanoseconds and bytes of scratch memory of the op that ran last.
+    pub(super) cost: (u64, u64),
 }
 
 impl Inner {
@@ -97,6 +99,7 @@ impl Inner {
             evict_all: false,
             encodes,
             exact: true,
+            cost: (0, 0),
         })
     }
 
@@ -109,6 +112,7 @@ impl Inner {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = func.py();
         self.count += 1;
+        self.cost = (0, 0);
         self.settle_versions(py);
         self.drain()?;
         self.look_later();

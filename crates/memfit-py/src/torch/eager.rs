@@ -411,6 +411,11 @@ impl Eager {
         self.enter(py)?.inner()?.load(py, profile, plan)
     }
 
+    /// Nanoseconds and bytes of scratch memory of the op that ran last, without what was done to make room for it.
+    fn last_cost(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        Ok(self.enter(py)?.inner()?.cost)
+    }
+
     /// From now on notes what each op touches.
     fn watch(&self, py: Python<'_>) -> PyResult<()> {
         self.enter(py)?.inner()?.watched = Some(Watched::default());

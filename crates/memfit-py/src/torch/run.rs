@@ -345,6 +345,7 @@ impl Inner {
         if let Some(profile) = prepared.needs.profile {
             self.ops.profiles.of_mut(profile).ran(ran.time, ran.workspace);
         }
+        self.cost = (ran.time, ran.workspace.unwrap_or(prepared.needs.known.workspace));
         if ran.taken > 0 {
             self.put_bytes(py, ran.taken)?;
         }

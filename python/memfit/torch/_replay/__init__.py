@@ -1,0 +1,150 @@
+"""A step that has settled is run from its verified plan, below autograd: no dispatch mode, no graph, none of
+the step's own Python.
+
+Two calls are recorded; where they are the same, op by op, their graph is planned within the budget and its
+plan becomes a function. Before each call of that, what the step was called with and what it reaches is looked
+at: where anything differs, the step itself runs.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+import memfit
+from memfit.torch import _glue
+from memfit.torch._replay._guard import Arguments, Reached
+from memfit.torch._replay._planned import Planned, plan
+from memfit.torch._replay._program import Program
+from memfit.torch._replay._record import Recording, Unsuitable, difference
+
+_TRIES = 8
+"""Recordings, at most, until two of them are the same; and so many again after each that was replayed."""
+
+
+class Replay:
+    """What is known of one step, and how often it was replayed."""
+
+    def __init__(self, step: Callable[..., Any], strategy: list[str], seconds: float) -> None:
+        self.why: str | None = None
+        """Why the last call was not replayed."""
+        self.calls = 0
+        self.planned: Planned | None = None
+        self._step, self._strategy, self._seconds = step, strategy, seconds
+        self._tries, self._is_settled = 0, False
+        self._last: tuple[Recording, Arguments, Reached, int] | None = None
+        self._program: Program | None = None
+
+    @contextlib.contextmanager
+    def recording(self, native: Any, args: Any, kwargs: Any, held: int | None) -> Iterator[Callable[[Any], Any]]:
+        """Within it, the step is recorded if it is worth it; what it returns is handed to what is yielded.
+
+        `held` bytes are there as it begins.
+        """
+        if held is None or self._tries >= _TRIES or self._program is not None:
+            yield lambda result: result
+            return
+        self._tries += 1
+        arguments, reached = Arguments(args, kwargs), Reached(self._step)
+        recording = Recording(native, Arguments.tensors(args, kwargs))
+
+        def ends(result: Any) -> Any:
+            recording.ends(result)
+            return result
+
+        try:
+            with recording.on():
+                yield ends
+        except BaseException:
+            self._last = None
+            raise
+        if reached.fixed:
+            recording.refuse(f"it reaches {reached.fixed[0]}, which nobody can look into")
+        changed = reached.changed()
+        if changed is not None:
+            recording.refuse(f"it changes what it reaches: {changed}")
+        self._ended(recording, (arguments, args, kwargs), reached, held)
+
+    def _ended(self, recording: Recording, called: tuple[Arguments, Any, Any], reached: Reached, held: int) -> None:
+        arguments, args, kwargs = called
+        last, self._last = self._last, (recording, arguments, reached, held)
+        self.why = recording.why
+        if self.why is None and last is not None:
+            self.why = last[1].differs(args, kwargs) or difference(last[0], recording)
+            self._is_settled = self.why is None
+
+    def settle(self, budget: int) -> None:
+        """Plans what was recorded last, if it was the same as what was recorded before."""
+        if self._last is None or not self._is_settled:
+            return
+        self._is_settled = False
+        recording, arguments, reached, held = self._last
+        resident = sum(storage.bytes for storage in recording.storages if not storage.made)
+        others = held - recording.released - resident
+        try:
+            planned = plan(recording, budget, others, self._strategy, self._seconds)
+            self._program = Program(recording, planned)
+        except memfit.BudgetError as error:
+            self.why = f"no plan of its graph fits: {str(error).splitlines()[0]}"
+        except Unsuitable as unsuitable:
+            self.why = str(unsuitable)
+        else:
+            self.planned, self._arguments, self._reached = planned, arguments, reached
+            self._leaves = [
+                (recording.leaves[at], before, at in recording.dropped)
+                for at, before in enumerate(recording.before)
+                if before is not None or any(at == leaf for leaf, _ in _bindings(recording))
+            ]
+
+    def run(self, args: Any, kwargs: Any, budget: int, held: Callable[[], int | None]) -> tuple[Any] | None:
+        """What the step returns; `None` where it has to run itself: `why` says why."""
+        program, planned = self._program, self.planned
+        if program is None or planned is None:
+            return None
+        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+            self.why = "a mode is active, which would see none of its ops"
+            return None
+        self.why = self._arguments.differs(args, kwargs)
+        if self.why is not None:
+            return None  # The next call may be as the recorded ones were.
+        self.why = self._reached.changed() or self._gradients_differ()
+        if self.why is not None:
+            self._forget()
+            return None
+        for leaf, _, dropped in self._leaves:
+            if dropped:
+                leaf.grad = None
+        now = held()
+        if now is None or now - planned.resident + planned.live_peak > budget:
+            self.why = "more memory is held than its plan has room for"
+            self._forget()
+            return None
+        before = torch.is_grad_enabled()
+        try:
+            result = program.run(*Arguments.tensors(args, kwargs))
+        finally:
+            torch._C._set_grad_enabled(before)
+        self.calls += 1
+        return (result,)
+
+    def _forget(self) -> None:
+        self._program, self._last, self._tries = None, None, 0
+
+    def _gradients_differ(self) -> str | None:
+        for leaf, before, dropped in self._leaves:
+            gradient = leaf.grad
+            if before is None:
+                is_same = gradient is None
+            else:
+                is_same = dropped or (gradient is not None and gradient.untyped_storage()._cdata == before)
+            if not is_same:
+                return "gradients are there that were not, or others"
+        return None
+
+
+def _bindings(recording: Recording) -> list[tuple[int, Any]]:
+    return [*(each for call in recording.calls for each in call.bindings), *recording.last]
+
+
+__all__ = ["Replay"]
