@@ -81,16 +81,21 @@ fn what_is_moved_to_host_memory_comes_back_with_the_same_bits() {
     // Each model has ours, and its share of the published ones.
     let published = named.filter(|name| !ours.contains(name)).zip(models.into_iter().cycle());
     let all = ours.into_iter().flat_map(|name| models.map(|model| (name, model))).chain(published);
+    // What a network comes to without memfit is found once: it takes as long as a run within.
+    let known = models.map(|model| {
+        let training = Training { steps: 5, ..small(model) };
+        (model, plain(&training, Where::Cpu, &mut |_| {}), profile(&training))
+    });
     for (strategy, model) in all {
         let training = Training { steps: 5, ..small(model) };
-        let expected = plain(&training, Where::Cpu, &mut |_| {});
-        let (floor, peak) = profile(&training);
+        let (_, expected, (floor, peak)) = known.iter().find(|(known, ..)| *known == model).unwrap();
+        let (floor, peak) = (*floor, *peak);
         // The first steps are decided op by op, which needs more room than a plan.
         let (budget, host) = (Budget::of(floor + (peak - floor) * 60 / 100), Budget::of(peak));
         let options =
             Options { budget, host: Some(host), mode: Mode::Planned, strategy, ..Options::default() };
         let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
-        assert_eq!(trained, expected, "{} by {strategy}", model.name());
+        assert_eq!(trained, *expected, "{} by {strategy}", model.name());
         assert!(report.engine.peak <= budget.bytes(), "{} by {strategy}", model.name());
         let [copies, disk] = report.engine.tier_peaks;
         assert!(copies <= host.bytes() && disk == Bytes::ZERO, "{}", model.name());

@@ -24,10 +24,10 @@ import torch
 
 import memfit
 from memfit import _memfit
-from memfit.torch import _copy, _quantised, _rehearse, _sensitive
+from memfit.torch import _copy, _quantised, _rehearse, _sensitive, _twice
 from memfit.torch._alive import live_storages
 from memfit.torch._errors import parse_bytes
-from memfit.torch._floor import complete, floor, recording
+from memfit.torch._floor import complete, floor
 from memfit.torch._glue import storages
 from memfit.torch._gradients import Sampler
 from memfit.torch._rehearse import Files, Known
@@ -113,6 +113,11 @@ class Fitted:
     With `sense_every` that is done again before each so many calls, where a copy can be made, and the step
     is planned anew; `report.sensed` counts how often.
 
+    With `replay`, a step that has settled is run from a verified plan of its own, below autograd: no dispatch
+    mode, no graph building, none of its Python but the `step` of optimizers and schedulers. Where arguments,
+    or objects that it reaches, are others, the step itself runs, and `report.replay_why` says why; so does
+    one that reads numbers or changes objects. docs/pytorch.md has the rules.
+
     `load` is a folder that `save` wrote in an earlier run; the plan is verified before it is followed.
     `report` says what was predicted and measured.
     """
@@ -196,7 +201,7 @@ class Fitted:
         with State(self._budget.device, self.step, args, kwargs) as state:
             if state.fixed:
                 return self._unchecked(state, f"can't put back {', '.join(state.fixed[:3])}", args, kwargs)
-            return self._twice(state, alone, args, kwargs)
+            return _twice.twice(self, state, alone, args, kwargs)
 
     def _rehearsed(self, args: Any, kwargs: Any) -> Any:
         """The step, after others of it in copies of this process."""
@@ -294,42 +299,12 @@ class Fitted:
         if note and note not in self.report.notes:
             self.report.notes.append(note)
 
-    def _twice(self, state: State, alone: bool, args: Any, kwargs: Any) -> Any:
-        """The step, after it has been made plainly and put back."""
-        plain = self._run_plainly(state, args, kwargs) if self._calls == 0 else None
-        try:
-            return self._call(args, kwargs, state, plain)
-        except memfit.BudgetError as error:
-            if not alone:
-                raise  # The process groups are gone with it.
-            refusal = self._undo(error, state)
-        planned = self._plan_ahead(state, args, kwargs)
-        if planned is not None:
-            try:
-                self._open(planned)
-                return self._call(args, kwargs, state, plain)
-            except memfit.BudgetError as error:
-                refusal = self._undo(error, state)
-        self._explain(refusal, state, args, kwargs)
-        raise refusal
-
     def _undo(self, error: memfit.BudgetError, state: State) -> memfit.BudgetError:
         self.close()
         # What the step that failed still holds is none of its floor.
         traceback.clear_frames(error.__traceback__)
         state.put_back()
         return error
-
-    def _plan_ahead(self, state: State, args: Any, kwargs: Any) -> Files | None:
-        """Profile and plan of the step from a recording without a budget, if there is a plan."""
-        try:
-            with recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, _):
-                native.set_strategy(self._strategy)
-                return native.save() if native.plan_step(self.budget, **self._planning) else None
-        except torch.OutOfMemoryError:
-            return None
-        finally:
-            state.put_back()
 
     def _call(
         self,
@@ -394,10 +369,9 @@ class Fitted:
         replay = self._replay
         if replay is None or self._budget._native is None or is_distributed():
             return None
-        started = time.perf_counter()
+        started, peak = time.perf_counter(), None
         make_free()
         self._meter.begin()
-        peak = None
         try:
             result = replay.run(args, kwargs, self.budget, self._meter.held)
         finally:
@@ -405,7 +379,7 @@ class Fitted:
         self.report.replay_why = replay.why
         if result is not None:
             self._calls += 1
-            self.report.replayed, planned = replay.calls, replay.planned
+            self.report.tell_replayed(replay)
             self._count(started, peak)
         return result
 
@@ -578,37 +552,6 @@ class Fitted:
         self._exchanges = _EXCHANGES
         if planned is not None:
             self._budget._native.load(*planned)
-
-    def _explain(self, error: memfit.BudgetError, state: State, args: Any, kwargs: Any) -> None:
-        """Completes `error` by the floor and the least budget known to do, from a run without a budget."""
-        try:
-            with recording(self.step, args, kwargs, self._budget.device, **self._means) as (native, told):
-                least = native.least_budget(told.floor_bytes, **self._planning)
-        except torch.OutOfMemoryError:
-            return
-        finally:
-            state.put_back()
-        complete(error, self.budget, told, least)
-
-    def _run_plainly(self, state: State, args: Any, kwargs: Any) -> Print | None:
-        """The step as it is; what it started from is put back."""
-        meter = Meter(self._budget.device)
-        try:
-            if is_distributed():
-                # DDP's buckets are laid out for good by its first step.
-                self._run(args, kwargs)
-                state.put_back()
-            started = time.perf_counter()
-            with meter:
-                result = self._run(args, kwargs)
-            self.report.base_time_seconds = time.perf_counter() - started
-            self.report.base_peak_bytes = meter.peak_bytes
-            return state.fingerprint(result)
-        except torch.OutOfMemoryError:
-            return None
-        finally:
-            result = None
-            state.put_back()
 
     @property
     def plan(self) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import memfit
 from memfit import _memfit
 from memfit.torch._gradients import Sample
+from memfit.torch._replay import Replay
 
 
 @dataclass
@@ -132,6 +133,13 @@ class Report:
         self.lost_copies = after["lost_copies"] - before["lost_copies"]
         self.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
 
+    def tell_replayed(self, replay: Replay) -> None:
+        """Takes in one more step that was replayed."""
+        self.replayed, planned = replay.calls, replay.planned
+        if planned is not None:
+            self.guided, self.left_why, self.verified = True, None, True
+            self.recomputed_ops, self.recompute_seconds = planned.recomputed, planned.recompute_ns / 1e9
+
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of each line."""
         base, peak, measured = map(memory, (self.base_peak_bytes, self.peak_bytes, self.measured_peak_bytes))
@@ -154,10 +162,15 @@ class Report:
                     self.verified
                 ],
             ),
+            *([("replayed", self._replayed())] if self.replayed or self.replay_why else []),
             ("bit-identical", identical),
             *([("gradients", self._gradients())] if self.gradients else []),
         ]
         return rows + [("note", note) for note in self.notes]
+
+    def _replayed(self) -> str:
+        told = f"{self.replayed} of {self.steps} steps"
+        return told + (f"; not the last: {self.replay_why}" if self.replay_why else "")
 
     def _measured(self) -> str:
         every = self.measured_steps == self.steps

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 import memfit
-from memfit.torch import _glue
 from memfit.torch._replay._guard import Arguments, Reached
 from memfit.torch._replay._planned import Planned, plan
 from memfit.torch._replay._program import Program
@@ -37,7 +36,9 @@ class Replay:
         self._program: Program | None = None
 
     @contextlib.contextmanager
-    def recording(self, native: Any, args: Any, kwargs: Any, held: int | None) -> Iterator[Callable[[Any], Any]]:
+    def recording(
+        self, native: Any, args: Any, kwargs: Any, held: int | None
+    ) -> Iterator[Callable[[Any], Any]]:
         """Within it, the step is recorded if it is worth it; what it returns is handed to what is yielded.
 
         `held` bytes are there as it begins.
@@ -66,7 +67,9 @@ class Replay:
             recording.refuse(f"it changes what it reaches: {changed}")
         self._ended(recording, (arguments, args, kwargs), reached, held)
 
-    def _ended(self, recording: Recording, called: tuple[Arguments, Any, Any], reached: Reached, held: int) -> None:
+    def _ended(
+        self, recording: Recording, called: tuple[Arguments, Any, Any], reached: Reached, held: int
+    ) -> None:
         arguments, args, kwargs = called
         last, self._last = self._last, (recording, arguments, reached, held)
         self.why = recording.why

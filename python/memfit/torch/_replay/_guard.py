@@ -44,7 +44,9 @@ class Reached(Reach):
             return f"`{key}` has changed" if isinstance(key, str) else "a container has changed"
         for name, get, value in self._others:
             now = get()
-            if now is not value and not (type(now) is type(value) and isinstance(now, _SIMPLE) and now == value):
+            if now is not value and not (
+                type(now) is type(value) and isinstance(now, _SIMPLE) and now == value
+            ):
                 return f"`{name}` has changed"
         return None if self._windows() == self._where else "a tensor has other memory, or needs a gradient"
 

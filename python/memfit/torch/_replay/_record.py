@@ -1,4 +1,4 @@
-"""One step as the ops that it runs below autograd: what each reads, writes and makes, and who holds gradients.
+"""One step as the ops that it runs below autograd: what each reads, writes and makes.
 
 A tensor is noted as a window on a storage, since that is what a kernel sees: views are no ops here. What an
 optimizer or a scheduler does in its `step` is not taken apart: that call is made again, for its numbers are
@@ -22,6 +22,8 @@ from memfit.torch.eager import leaves
 
 SCALAR = 8
 """Bytes of a storage whose content is compared where nothing was seen to make it: `torch.tensor(0.5)`."""
+_UNREAD = {"aten.native_batch_norm_backward.default": (7, (3, 4))}
+"""Places of running statistics that backward is handed and does not read where a flag is set: its place."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -52,8 +54,8 @@ class Storage:
     """By an op of the step."""
     argument: int | None = None
     """Place among the tensors that the step was called with."""
-    content: bytes | None = None
-    """Of a small one that was there before its first use."""
+    content: tuple[int, ...] | None = None
+    """Bytes of a small one that was there before its first use."""
 
 
 @dataclass
@@ -123,7 +125,9 @@ class Recording(TorchDispatchMode):
         self.leaves = [leaf for leaf in leaves() if getattr(leaf, _glue.on_device)]
         self._bound = [_address(leaf.grad) for leaf in self.leaves]
         holds = [_hold(leaf.grad) for leaf in self.leaves]
-        self._sizes = [0 if leaf.grad is None else leaf.grad.untyped_storage().nbytes() for leaf in self.leaves]
+        self._sizes = [
+            0 if leaf.grad is None else leaf.grad.untyped_storage().nbytes() for leaf in self.leaves
+        ]
         self.before = list(self._bound)  # type: ignore[arg-type]
         shared = _generators.states()
         self._state = shared[2]
@@ -158,7 +162,9 @@ class Recording(TorchDispatchMode):
         self._tensors = []
         changed = {at for call in self.calls for at, _ in call.bindings} | {at for at, _ in self.last}
         self.dropped = [
-            at for at in sorted(changed) if self.before[at] is not None and self.before[at] not in self._numbers
+            at
+            for at in sorted(changed)
+            if self.before[at] is not None and self.before[at] not in self._numbers
         ]
         self.released = sum(self._sizes[at] for at in self.dropped)
         written = {number for call in self.calls for number in call.writes}
@@ -216,7 +222,9 @@ class Recording(TorchDispatchMode):
         marked += [named[key] for key in names if key in named]
         for at in statistics:
             self._statistics |= set(numbers(template[at]))
-        reads = [arg for at, arg in enumerate(template) if at not in statistics]
+        on, unread = _UNREAD.get(name, (0, ()))
+        left_out = {*statistics, *(unread if len(args) > on and args[on] is True else ())}
+        reads = [arg for at, arg in enumerate(template) if at not in left_out]
         generator = any(isinstance(leaf, torch.Generator) for leaf in (*args, *kwargs.values()))
         effect = str(info["effect"])
         if generator or info["unordered"] == "always" or (info["threads"] and torch.get_num_threads() > 1):
@@ -276,9 +284,8 @@ class Recording(TorchDispatchMode):
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
             raise Unsuitable("it has tensors that are more than a window on a storage")
         number = self._number(tensor, made)
-        return Window(
-            number, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
-        )
+        offset = int(tensor.storage_offset())
+        return Window(number, tensor.dtype, offset, tuple(tensor.shape), tuple(tensor.stride()))
 
     def _number(self, tensor: torch.Tensor, made: bool) -> int:
         storage = tensor.untyped_storage()
@@ -288,16 +295,16 @@ class Recording(TorchDispatchMode):
             noted = Storage(size if getattr(tensor, _glue.on_device) else 0, Weak(storage), made)
             noted.argument = self._arguments.get(storage._cdata)
             if not made and noted.argument is None and size <= SCALAR:
-                noted.content = self._content(storage) if size else b""
+                noted.content = self._content(storage) if size else ()
             number = self._numbers[storage._cdata] = len(self.storages)
             self.storages.append(noted)
         return number
 
-    def _content(self, storage: torch.UntypedStorage) -> bytes | None:
+    def _content(self, storage: torch.UntypedStorage) -> tuple[int, ...] | None:
         with torch._C._DisableTorchDispatch():
             if not self._native.is_resident(storage):
                 return None
-            return bytes(_glue.flat(storage).tolist())
+            return tuple(_glue.flat(storage).tolist())
 
     def _bindings(self) -> list[tuple[int, Window | None]]:
         """What gradients have become since it was asked last."""
@@ -341,9 +348,6 @@ class Recording(TorchDispatchMode):
             inside.depth -= 1
             return
         self._inside = None
-        lasting = [number for number in inside.made if not self.storages[number].weak.expired()]
-        if lasting:
-            self.refuse(f"`{inside.call.name}` still makes what lasts")
         made = set(inside.made)
         inside.call.reads = [number for number in inside.call.reads if number not in made]
         inside.call.writes = [number for number in inside.call.writes if number not in made]
@@ -356,8 +360,8 @@ class _Inside:
     """A call of Python's whose ops are counted, not noted."""
 
     def __init__(self, call: Call) -> None:
-        self.call, self.depth, self.made, self.peak = call, 0, [], 0
-        self.made: list[int]
+        self.call, self.depth, self.peak = call, 0, 0
+        self.made: list[int] = []
 
     def note(self, call: Call, storages: list[Storage]) -> None:
         self.made += [window.storage for _, window in call.made]
@@ -373,19 +377,19 @@ class Weak:
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.address = storage._cdata
-        self._weak = storage._weak_ref()  # type: ignore[attr-defined]  # Not in the stubs.
+        self._weak = storage._weak_ref()
 
     def expired(self) -> bool:
         """Whether it has gone."""
-        return bool(torch.UntypedStorage._expired(self._weak))  # type: ignore[attr-defined]
+        return bool(torch.UntypedStorage._expired(self._weak))
 
     def strong(self) -> torch.UntypedStorage | None:
         """The storage, if it is still there."""
-        made: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._weak)  # type: ignore[attr-defined]
+        made: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._weak)
         return made
 
     def __del__(self) -> None:
-        torch.UntypedStorage._free_weak_ref(self._weak)  # type: ignore[attr-defined]
+        torch.UntypedStorage._free_weak_ref(self._weak)
 
 
 def numbers(template: Any) -> Iterator[int]:
@@ -454,7 +458,7 @@ def _step_of(owner: Any) -> Callable[..., Any]:
     def step(*args: Any, **kwargs: Any) -> Any:
         return owner.step(*args, **kwargs)
 
-    step.owner = owner  # type: ignore[attr-defined]
+    vars(step)["owner"] = owner
     return step
 
 
@@ -490,7 +494,12 @@ def difference(one: Recording, other: Recording) -> str | None:
         if (x.bytes, x.made, x.argument) != (y.bytes, y.made, y.argument):
             return "the sizes of its tensors change from call to call"
         is_there = not y.weak.expired() and x.weak.address == y.weak.address
-        if not y.made and y.argument is None and not is_there and (y.content is None or x.content != y.content):
+        if (
+            not y.made
+            and y.argument is None
+            and not is_there
+            and (y.content is None or x.content != y.content)
+        ):
             reader = next(call.name for call in other.calls if number in (*call.reads, *call.writes))
             return f"`{reader}` reads a tensor of {y.bytes} bytes that no op was seen to make"
     if _bound(one, one.last) != _bound(other, other.last) or not _same(one.result, other.result):
@@ -502,7 +511,9 @@ def _owner(call: Call) -> Any:
     return getattr(call.func, "owner", call.func)
 
 
-def _bound(recording: Recording, bindings: list[tuple[int, Window | None]]) -> list[tuple[int, Window | None]]:
+def _bound(
+    recording: Recording, bindings: list[tuple[int, Window | None]]
+) -> list[tuple[int, Window | None]]:
     return [(id(recording.leaves[at]), window) for at, window in bindings]
 
 
@@ -510,7 +521,7 @@ def _same(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, Window):
-        return one == other
+        return bool(one == other)
     if isinstance(one, (tuple, list)):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict):
@@ -519,4 +530,6 @@ def _same(one: Any, other: Any) -> bool:
         flat, spec = pytree.tree_flatten(one)
         leaves, found = pytree.tree_flatten(other)
         return spec == found and all(map(_same, flat, leaves))
-    return one is other or (isinstance(one, float) and one != one and other != other) or bool(one == other)
+    if isinstance(one, float) and one != one:
+        return bool(other != other)
+    return bool(one is other or one == other)

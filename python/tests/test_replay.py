@@ -1,0 +1,308 @@
+"""`fit(..., replay=True)`: a settled step runs from its plan alone, with the bits of plain training; what
+can't be replayed, or is no longer the step that was recorded, runs itself.
+"""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from training import CASES, OPTIMIZERS, digests
+
+import memfit
+import memfit.torch
+
+AMPLE = 1 << 33
+
+
+class Net(nn.Module):
+    """Normalised, with dropout, an in-place op and a buffer that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.norm, self.out = nn.Linear(16, 64), nn.BatchNorm1d(64), nn.Linear(64, 10)
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+        self.drop, self.gain = nn.Dropout(0.2), 0.9
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.into(x)).relu_()
+        for layer in self.layers:
+            x = x + self.drop(torch.nn.functional.gelu(layer(x)) * self.gain)
+        return self.out(x)
+
+
+class Program:
+    """A model, its optimizer, its scheduler, and steps of it."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.net = Net()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=1e-2)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, 0.5)
+        self.batches = [(torch.randn(32, 16), torch.randint(10, (32,))) for _ in range(12)]
+        self.loss = nn.functional.cross_entropy
+        torch.manual_seed(1)
+
+    def plain(self, x, labels):
+        self.optimizer.zero_grad()
+        loss = self.loss(self.net(x), labels)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def accumulates(program):
+    net, optimizer, scheduler, loss = program.net, program.optimizer, program.scheduler, program.loss
+
+    def step(x, labels):
+        optimizer.zero_grad()
+        for part in (slice(0, 16), slice(16, 32)):
+            (loss(net(x[part]), labels[part]) / 2).backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimizer.step()
+        scheduler.step()
+        return {"norm": norm, "at": 3}
+
+    return step
+
+
+def keeps_gradients(program):
+    net, optimizer, loss = program.net, program.optimizer, program.loss
+
+    def step(x, labels):
+        found = loss(net(x), labels)
+        optimizer.zero_grad(set_to_none=False)
+        found.backward()
+        optimizer.step()
+        return found
+
+    return step
+
+
+def zeroes_last(program):
+    net, optimizer, loss = program.net, program.optimizer, program.loss
+
+    def step(x, labels):
+        found = loss(net(x), labels)
+        found.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return found.detach(), found.detach() * torch.tensor(2.0)
+
+    return step
+
+
+def run(make, replay, between=None, budget=AMPLE):
+    """All that training comes to, and what was fitted."""
+    program = Program()
+    step = make(program)
+    if replay:
+        step = memfit.torch.fit(step, budget, replay=True, check=False)
+    losses = []
+    for at, batch in enumerate(program.batches):
+        if between is not None:
+            batch = between(program, at, batch) or batch
+        result = step(*batch)
+        losses += [leaf.detach() for leaf in torch.utils._pytree.tree_leaves(result) if torch.is_tensor(leaf)]
+    return digests(program.net, program.optimizer, losses), step
+
+
+def same(make, between=None, budget=AMPLE):
+    plain, _ = run(make, False, between)
+    found, fitted = run(make, True, between, budget)
+    assert found == plain
+    return fitted.report
+
+
+@pytest.mark.parametrize("make", [lambda program: program.plain, accumulates, keeps_gradients, zeroes_last])
+def test_a_settled_step_is_replayed(make) -> None:
+    report = same(make)
+    assert report.replayed == 8 and report.replay_why is None  # Two calls settle, two are recorded.
+    assert report.measured_steps == report.steps == 12
+
+
+@pytest.mark.parametrize(("name", "share"), [("gpt-2", 0.6), ("lstm", 0.8), ("u-net", 0.6)])
+def test_models_within_a_budget(name: str, share: float) -> None:
+    case = CASES[name]
+
+    def train(wrap):
+        torch.manual_seed(0)
+        model, data = case.make(), case.data()
+        optimizer = OPTIMIZERS[case.optimizer](model.parameters())
+
+        def step(*data):
+            optimizer.zero_grad()
+            loss = case.loss(model, *data)
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = wrap(step, data)
+        torch.manual_seed(1)
+        return digests(model, optimizer, [step(*data) for _ in range(7)]), step
+
+    plain, _ = train(lambda step, _: step)
+    budget = []
+
+    def measured(step, data):
+        budget.append(memfit.torch.floor(step, *data).share(share))
+        return step
+
+    train(measured)
+    found, fitted = train(lambda step, _: memfit.torch.fit(step, budget[0], replay=True))
+    report = fitted.report
+    assert found == plain and report.replayed == 3
+    assert report.measured_peak_bytes <= report.budget_bytes
+    planned = fitted._replay.planned
+    assert name == "lstm" or planned.recomputed > 0
+    memfit.check(planned.file, planned.graph)
+
+
+def test_what_the_optimizer_holds_may_change() -> None:
+    def slower(program, at, _):
+        program.optimizer.param_groups[0]["lr"] = 1e-3 / (1 + at)
+
+    assert same(lambda program: program.plain, slower).replayed == 8
+
+
+def evaluates(program, at, _):
+    program.net.train(at not in (6, 7))
+
+
+def freezes(program, at, _):
+    program.net.out.bias.requires_grad_(at < 7)
+
+
+def replaces(program, at, _):
+    if at == 7:
+        program.net.out.weight.data = program.net.out.weight.data * 2
+
+
+def hooks(program, at, _):
+    if at == 7:
+        program.net.out.register_forward_hook(lambda module, args, out: out * 2)
+
+
+def other_gain(program, at, _):
+    program.net.gain = 0.9 if at < 7 else 0.5
+
+
+def leaves_a_gradient(program, at, _):
+    if at == 7:
+        program.net.out.bias.grad = torch.ones(10)
+
+
+@pytest.mark.parametrize("between", [evaluates, freezes, replaces, hooks, other_gain])
+def test_a_step_that_is_another_runs_itself(between) -> None:
+    assert 3 <= same(lambda program: program.plain, between).replayed < 8
+
+
+def test_gradients_that_were_not_there_are_not_lost() -> None:
+    assert 3 <= same(zeroes_last, leaves_a_gradient).replayed < 8
+
+
+def test_a_smaller_batch_runs_itself_and_the_next_is_replayed() -> None:
+    def last(program, at, batch):
+        return tuple(tensor[:5] for tensor in batch) if at == 7 else None
+
+    report = same(lambda program: program.plain, last)
+    assert report.replayed == 7
+
+
+def test_under_a_mode_the_step_runs_itself() -> None:
+    class Sees(TorchDispatchMode):
+        ops = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            Sees.ops += 1
+            return func(*args, **(kwargs or {}))
+
+    program = Program()
+    fitted = memfit.torch.fit(program.plain, AMPLE, replay=True, check=False)
+    for batch in program.batches[:6]:
+        fitted(*batch)
+    with Sees():
+        fitted(*program.batches[6])
+    assert (fitted.report.replayed, "mode" in fitted.report.replay_why, Sees.ops > 20) == (2, True, True)
+
+
+def test_what_is_held_beside_it_counts() -> None:
+    program = Program()
+    fitted = memfit.torch.fit(program.plain, 16 << 20, replay=True, check=False)
+    for batch in program.batches[:6]:
+        fitted(*batch)
+    assert fitted.report.replayed == 2
+    held = torch.ones(16 << 18)
+    with pytest.raises(memfit.BudgetError):
+        fitted(*program.batches[6])
+    del held
+    fitted(*program.batches[7])
+    assert fitted.report.measured_peak_bytes <= 16 << 20
+
+
+def reads(program, x, labels):
+    loss = program.plain(x, labels)
+    return loss if loss.item() > 0 else loss * 2
+
+
+def counts(program, x, labels):
+    program.net.seen = getattr(program.net, "seen", 0) + 1
+    return program.plain(x, labels)
+
+
+def appends(program, x, labels):
+    program.losses = getattr(program, "losses", [])
+    program.losses.append(program.plain(x, labels))
+    return program.losses[-1]
+
+
+def draws(program, x, labels):
+    random.random()
+    return program.plain(x, labels)
+
+
+def seeds(program, x, labels):
+    torch.manual_seed(3)
+    return program.plain(x, labels)
+
+
+def writes(program, x, labels):
+    return program.plain(x.mul_(0.9), labels)
+
+
+def chooses(program, x, labels):
+    return program.plain(x[labels > 3], labels[labels > 3])
+
+
+def scales(program, x, labels):
+    program.at = getattr(program, "at", 0) + 1
+    return program.plain(x * (1 + 0.1 * program.at), labels)
+
+
+def differentiated_later(program, x, labels):
+    program.optimizer.zero_grad()
+    return program.loss(program.net(x), labels)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (reads, "_local_scalar_dense"), (counts, "`seen` has changed"), (appends, "changed"),
+        (draws, "`random`"), (seeds, "generator"), (writes, "writes to its arguments"),
+        (chooses, "depends on data"), (scales, "changed"),
+        (differentiated_later, "still to be differentiated"),
+    ],
+)  # fmt: skip
+def test_what_a_replay_would_leave_out_is_named(body, why: str) -> None:
+    def make(program):
+        return lambda x, labels: body(program, x, labels)
+
+    random.seed(0)
+    report = same(make)
+    assert report.replayed == 0 and why in report.replay_why
+
+
+def test_copies_are_refused() -> None:
+    with pytest.raises(memfit.UsageError, match="recomputation"):
+        memfit.torch.fit(lambda: None, AMPLE, replay=True, host_budget="1GiB")
