@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from training import CASES, OPTIMIZERS, digests
 
@@ -184,6 +185,34 @@ def hooks(program, at, _):
         program.net.out.register_forward_hook(lambda module, args, out: out * 2)
 
 
+def test_hooks_of_the_optimizer_run_once() -> None:
+    def halves(optimizer, args, kwargs):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(0.5)
+
+    handle = register_optimizer_step_pre_hook(halves)
+    try:
+        assert same(lambda program: program.plain).replayed == 8
+    finally:
+        handle.remove()
+
+
+class Scale:
+    def __init__(self, by):
+        self.by = by
+
+
+def test_objects_among_the_arguments_are_looked_into() -> None:
+    program, scale = Program(), Scale(1.0)
+    fitted = memfit.torch.fit(lambda x, scale: x * scale.by, AMPLE, replay=True, check=False)
+    x, _ = program.batches[0]
+    for at in range(7):
+        scale.by = 1.0 if at < 6 else 3.0
+        assert torch.equal(fitted(x, scale), x * scale.by)
+    assert fitted.report.replayed == 2 and "by" in fitted.report.replay_why
+
+
 def other_gain(program, at, _):
     program.net.gain = 0.9 if at < 7 else 0.5
 
@@ -280,6 +309,11 @@ def scales(program, x, labels):
     return program.plain(x * (1 + 0.1 * program.at), labels)
 
 
+def rounds(program, x, labels):
+    loss = program.plain(x, labels)
+    return loss * round(float(loss.numpy()) / 100)
+
+
 def differentiated_later(program, x, labels):
     program.optimizer.zero_grad()
     return program.loss(program.net(x), labels)
@@ -291,6 +325,7 @@ def differentiated_later(program, x, labels):
         (reads, "_local_scalar_dense"), (counts, "`seen` has changed"), (appends, "changed"),
         (draws, "`random`"), (seeds, "generator"), (writes, "writes to its arguments"),
         (chooses, "depends on data"), (scales, "changed"),
+        (rounds, "without an op"),
         (differentiated_later, "still to be differentiated"),
     ],
 )  # fmt: skip

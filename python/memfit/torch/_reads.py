@@ -99,6 +99,28 @@ def unpatch() -> None:
 
 
 @contextlib.contextmanager
+def heard(hear: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, `hear` is called before each read as well."""
+    global _decide
+    decide = _decide
+    if decide is None:
+        yield
+        return
+
+    def both(decision: str, owner: Any) -> None:
+        if decision != "adopt":  # That is of what is made.
+            hear()
+        decide(decision, owner)
+
+    _decide = both
+    try:
+        yield
+    finally:
+        if _decide is both:
+            _decide = decide
+
+
+@contextlib.contextmanager
 def unpatched() -> Iterator[None]:
     """While the block runs, nothing is wrapped."""
     decide, make = _decide, _make

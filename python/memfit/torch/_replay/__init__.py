@@ -47,7 +47,8 @@ class Replay:
             yield lambda result: result
             return
         self._tries += 1
-        arguments, reached = Arguments(args, kwargs), Reached(self._step)
+        arguments = Arguments(args, kwargs)
+        reached = Reached(self._step, *arguments.objects)
         recording = Recording(native, Arguments.tensors(args, kwargs))
 
         def ends(result: Any) -> Any:

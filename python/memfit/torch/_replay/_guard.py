@@ -20,15 +20,16 @@ _SIMPLE = (int, float, bool, complex, str, bytes, type(None))
 
 
 class Reached(Reach):
-    """All Python objects that a step reaches, and what they hold now. What optimizers and schedulers hold is
-    theirs: their `step` runs as it is.
+    """All Python objects that a step and its arguments reach, and what they hold now.
+
+    What optimizers and schedulers hold is theirs: their `step` runs as it is.
     """
 
-    def __init__(self, step: Callable[..., Any]) -> None:
+    def __init__(self, *roots: Any) -> None:
         self._dicts: list[dict[Any, Any]] = []
         self._lists: list[list[Any]] = []
         self._others: list[tuple[str, Callable[[], Any], Any]] = []
-        super().__init__(step)
+        super().__init__(*roots)
         self._watch = _memfit.Watch(self._dicts, self._lists)
         held = [value for container in self._dicts for value in dict.values(container)]
         held += [value for container in self._lists for value in container]
@@ -104,6 +105,8 @@ class Arguments:
     def __init__(self, args: Any, kwargs: Any) -> None:
         leaves, self._spec = pytree.tree_flatten((args, kwargs))
         self._leaves = [_described(leaf) for leaf in leaves]
+        self.objects = [leaf for leaf in leaves if not isinstance(leaf, (torch.Tensor, *_SIMPLE))]
+        """What is neither a tensor nor a number or a text: it is looked into."""
         self._switches = _switches()
 
     @staticmethod

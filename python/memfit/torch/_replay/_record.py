@@ -13,11 +13,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    _global_optimizer_pre_hooks,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit.torch import _generators, _glue
+from memfit.torch import _generators, _glue, _reads
 from memfit.torch.eager import leaves
 
 SCALAR = 8
@@ -117,7 +121,7 @@ class Recording(TorchDispatchMode):
         self._known: dict[Any, dict[str, Any]] = {}
         self._state: bytes | None = None
         self._statistics: set[int] = set()
-        self._has_backward = False
+        self._has_backward = self._is_looking = False
 
     @contextlib.contextmanager
     def on(self) -> Iterator["Recording"]:
@@ -129,17 +133,30 @@ class Recording(TorchDispatchMode):
             0 if leaf.grad is None else leaf.grad.untyped_storage().nbytes() for leaf in self.leaves
         ]
         self.before = list(self._bound)  # type: ignore[arg-type]
-        shared = _generators.states()
+        shared = self._generators()
         self._state = shared[2]
         with contextlib.ExitStack() as stack:
             stack.enter_context(_calls(self))
+            stack.enter_context(_reads.heard(self._hear))
             stack.enter_context(self)
             yield self
         del holds
-        now = _generators.states()
+        now = self._generators()
         if now[:2] != shared[:2]:
             self.refuse("it draws from the generator of `random` or NumPy")
         self._look_at_generator(now[2])
+
+    def _hear(self) -> None:
+        """A tensor is read without an op: what becomes of what is read, nobody sees."""
+        if self._inside is None and not self._is_looking:
+            self.refuse("it reads a tensor without an op (`numpy`, `tolist`, `data_ptr`)")
+
+    def _generators(self) -> list[bytes]:
+        self._is_looking = True
+        try:
+            return _generators.states()
+        finally:
+            self._is_looking = False
 
     def refuse(self, why: str) -> None:
         """The step can't be replayed; the first reason stands."""
@@ -256,7 +273,7 @@ class Recording(TorchDispatchMode):
             elif made is not None and self._inside is None:
                 raise Unsuitable(f"`{call.name}` gives Python a value")
         if call.effect == "seeded":
-            self._state = _generators.states()[2]
+            self._state = self._generators()[2]
         if self._inside is not None:
             self._inside.note(call, self.storages)
         else:
@@ -264,7 +281,7 @@ class Recording(TorchDispatchMode):
 
     def _look_at_generator(self, state: bytes | None = None) -> None:
         """Nobody but ops may have moved PyTorch's generator."""
-        if (state or _generators.states()[2]) != self._state:
+        if (state or self._generators()[2]) != self._state:
             self.refuse("it sets PyTorch's generator, or draws from it unseen")
 
     def _template(self, value: Any) -> Any:
@@ -301,10 +318,12 @@ class Recording(TorchDispatchMode):
         return number
 
     def _content(self, storage: torch.UntypedStorage) -> tuple[int, ...] | None:
-        with torch._C._DisableTorchDispatch():
-            if not self._native.is_resident(storage):
-                return None
-            return tuple(_glue.flat(storage).tolist())
+        self._is_looking = True
+        try:
+            with torch._C._DisableTorchDispatch():
+                return tuple(_glue.flat(storage).tolist()) if self._native.is_resident(storage) else None
+        finally:
+            self._is_looking = False
 
     def _bindings(self) -> list[tuple[int, Window | None]]:
         """What gradients have become since it was asked last."""
@@ -352,7 +371,7 @@ class Recording(TorchDispatchMode):
         inside.call.reads = [number for number in inside.call.reads if number not in made]
         inside.call.writes = [number for number in inside.call.writes if number not in made]
         inside.call.scratch = inside.peak
-        self._state = _generators.states()[2]
+        self._state = self._generators()[2]
         self.calls.append(inside.call)
 
 
@@ -439,6 +458,9 @@ def _calls(recording: Recording) -> Iterator[None]:
         recording.leave()
 
     hooks = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
+    # Others' hooks run within: the call that is made again runs them.
+    first: Any = _global_optimizer_pre_hooks
+    first.move_to_end(hooks[0].id, last=False)
     found = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler)]
     schedulers = [scheduler for scheduler in found if "step" not in vars(scheduler)]
     for scheduler in schedulers:
@@ -453,10 +475,10 @@ def _calls(recording: Recording) -> Iterator[None]:
 
 
 def _step_of(owner: Any) -> Callable[..., Any]:
-    """Whatever its `step` is by then: schedulers count its calls."""
+    """Its class's `step`. What others have put in its place for this one object has been noted op by op."""
 
     def step(*args: Any, **kwargs: Any) -> Any:
-        return owner.step(*args, **kwargs)
+        return type(owner).step(owner, *args, **kwargs)
 
     vars(step)["owner"] = owner
     return step
