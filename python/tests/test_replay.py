@@ -2,6 +2,7 @@
 can't be replayed, or is no longer the step that was recorded, runs itself.
 """
 
+import os
 import random
 
 import pytest
@@ -123,7 +124,10 @@ def test_a_settled_step_is_replayed(make) -> None:
     assert report.measured_steps == report.steps == 12
 
 
-@pytest.mark.parametrize(("name", "share"), [("gpt-2", 0.6), ("lstm", 0.8), ("u-net", 0.6)])
+MODELS = [("gpt-2", 0.6), ("lstm", 0.8), ("u-net", 0.6), ("bert", 0.8), ("resnet18", 0.7)]
+
+
+@pytest.mark.parametrize(("name", "share"), MODELS if os.environ.get("MEMFIT_ALL") == "1" else MODELS[:2])
 def test_models_within_a_budget(name: str, share: float) -> None:
     case = CASES[name]
 
