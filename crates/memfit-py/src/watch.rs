@@ -38,10 +38,10 @@ impl Watch {
                     let dict = dict.bind(py);
                     let mut known = content.iter();
                     for (key, value) in dict {
-                        let is_same = known.next().is_some_and(|(known, held)| {
-                            known.is(&key) && (held.is(&value) || is_equal(held.bind(py), &value))
-                        });
-                        if !is_same {
+                        let holds = known
+                            .next()
+                            .is_some_and(|(known, held)| known.is(&key) && is_same(held.bind(py), &value));
+                        if !holds {
                             return Ok(Some(key));
                         }
                     }
@@ -51,12 +51,9 @@ impl Watch {
                 }
                 Container::List(list, content) => {
                     let list = list.bind(py);
-                    let is_same = list.len() == content.len()
-                        && list
-                            .iter()
-                            .zip(content)
-                            .all(|(value, held)| held.is(&value) || is_equal(held.bind(py), &value));
-                    if !is_same {
+                    let holds = list.len() == content.len()
+                        && list.iter().zip(content).all(|(value, held)| is_same(held.bind(py), &value));
+                    if !holds {
                         return Ok(Some(list.clone().into_any()));
                     }
                 }
@@ -66,12 +63,12 @@ impl Watch {
     }
 }
 
-/// Whether both are numbers or texts of one type, and the same.
-fn is_equal(one: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> bool {
+/// Whether both are one object, or numbers or texts of one type and equal.
+fn is_same(one: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> bool {
     let is_simple = one.is_exact_instance_of::<PyFloat>()
         || one.is_exact_instance_of::<PyInt>()
         || one.is_exact_instance_of::<PyBool>()
         || one.is_exact_instance_of::<PyString>()
         || one.is_exact_instance_of::<PyNone>();
-    is_simple && one.get_type().is(other.get_type()) && one.eq(other).unwrap_or(false)
+    one.is(other) || is_simple && one.get_type().is(other.get_type()) && one.eq(other).unwrap_or(false)
 }

@@ -95,10 +95,11 @@ class Replay:
             self.why = str(unsuitable)
         else:
             self.planned, self._arguments, self._reached = planned, arguments, reached
+            bound = recording.bound()
             self._leaves = [
                 (recording.leaves[at], before, at in recording.dropped)
                 for at, before in enumerate(recording.before)
-                if before is not None or any(at == leaf for leaf, _ in _bindings(recording))
+                if before is not None or at in bound
             ]
 
     def run(self, args: Any, kwargs: Any, budget: int, held: Callable[[], int | None]) -> tuple[Any] | None:
@@ -145,10 +146,6 @@ class Replay:
             if not is_same:
                 return "gradients are there that were not, or others"
         return None
-
-
-def _bindings(recording: Recording) -> list[tuple[int, Any]]:
-    return [*(each for call in recording.calls for each in call.bindings), *recording.last]
 
 
 __all__ = ["Replay"]

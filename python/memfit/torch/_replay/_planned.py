@@ -4,12 +4,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 import memfit
 from memfit.torch import _glue
 from memfit.torch._graph import Graph, Op, Value
-from memfit.torch._replay._record import Recording, Unsuitable
+from memfit.torch._replay._record import Call, Recording, Unsuitable, numbers
 
 
 @dataclass
@@ -45,7 +43,6 @@ class Planned:
     """Bytes of what the step begins with."""
     results: dict[int, int]
     """The buffers of storages at the end."""
-    time_ns: int
     recompute_ns: int
     recomputed: int
     file: bytes
@@ -97,7 +94,6 @@ def plan(recording: Recording, budget: int, others: int, strategy: list[str], se
         made.live_peak_bytes,
         resident,
         results,
-        made.time_ns,
         made.recompute_ns,
         sum(isinstance(action, Run) and action.again for action in actions),
         made.file,
@@ -125,33 +121,17 @@ def _lower(recording: Recording) -> _Lowered:
             op.must.append((before, after))
         op.writes += [lowered.add(number, recording.storages[number].bytes, "activation") for number in made]
         lowered.graph.ops.append(op)
-    held = {window.storage for _, window in _ends(recording) if window is not None}
-    held |= set(_numbers(recording.result))
+    held = {window.storage for window in recording.bound().values() if window is not None}
+    held |= set(numbers(recording.result))
     lowered.graph.results = sorted(
         lowered.versions[number] for number in held if recording.storages[number].made
     )
     return lowered
 
 
-def _scratch(call: Any) -> int:
+def _scratch(call: Call) -> int:
     # A repetition of a random op keeps two states of the generator.
-    return int(call.scratch) + (2 * _glue.state_bytes if call.effect == "seeded" else 0)
-
-
-def _ends(recording: Recording) -> list[tuple[int, Any]]:
-    """What gradients of which leaves are bound to at the end."""
-    bound: dict[int, Any] = {}
-    for call in recording.calls:
-        bound.update(call.bindings)
-    bound.update(recording.last)
-    return list(bound.items())
-
-
-def _numbers(result: Any) -> list[int]:
-    from memfit.torch._replay._record import Window
-
-    leaves = torch.utils._pytree.tree_leaves(result, is_leaf=lambda leaf: isinstance(leaf, Window))
-    return [leaf.storage for leaf in leaves if isinstance(leaf, Window)]
+    return call.scratch + (2 * _glue.state_bytes if call.effect == "seeded" else 0)
 
 
 def _actions(lowered: _Lowered, plan: dict[str, Any]) -> list[Run | Free]:

@@ -105,14 +105,13 @@ class Program:
         elif call.effect == "seeded" and action.repeats:
             self._line(f"{saved} = draw()")
         self._take_over(action)
-        wanted = [(at, window) for at, window in call.made]
-        if not wanted:
+        if not call.made:
             self._line(text)
-        elif wanted[0][0] is None:
-            self._line(f"{self._made(wanted[0][1], action)} = {text}")
+        elif call.made[0][0] is None:
+            self._line(f"{self._made(call.made[0][1], action)} = {text}")
         else:
             self._line(f"r = {text}")
-            for at, window in wanted:
+            for at, window in call.made:
                 self._line(f"{self._made(window, action)} = r[{at}]")
             self._line("del r")
         if call.effect == "seeded" and action.again:

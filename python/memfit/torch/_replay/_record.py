@@ -177,10 +177,9 @@ class Recording(TorchDispatchMode):
             if storage.argument is not None:
                 self.described[storage.argument] = self._window(self._tensors[storage.argument])
         self._tensors = []
-        changed = {at for call in self.calls for at, _ in call.bindings} | {at for at, _ in self.last}
         self.dropped = [
             at
-            for at in sorted(changed)
+            for at in sorted(self.bound())
             if self.before[at] is not None and self.before[at] not in self._numbers
         ]
         self.released = sum(self._sizes[at] for at in self.dropped)
@@ -189,6 +188,10 @@ class Recording(TorchDispatchMode):
             self.refuse("it writes to its arguments")
         if self._statistics & {number for call in self.calls for number in (*call.reads, *call.writes)}:
             self.refuse("it reads running statistics that it updates")
+
+    def bound(self) -> dict[int, Window | None]:
+        """Leaves whose gradient becomes another in the step, and what it is at the end."""
+        return dict([*(each for call in self.calls for each in call.bindings), *self.last])
 
     def _check_results(self, result: Any) -> None:
         for leaf in pytree.tree_leaves(result):
@@ -221,7 +224,6 @@ class Recording(TorchDispatchMode):
         info = self._known.get(func)
         if info is None:
             info = self._known[func] = _glue.describe(func)
-            info["threads"] = info["unordered"] == "threads"
         return info
 
     def _begin(self, func: Any, info: dict[str, Any], args: Any, kwargs: Any) -> Call:
@@ -244,7 +246,8 @@ class Recording(TorchDispatchMode):
         reads = [arg for at, arg in enumerate(template) if at not in left_out]
         generator = any(isinstance(leaf, torch.Generator) for leaf in (*args, *kwargs.values()))
         effect = str(info["effect"])
-        if generator or info["unordered"] == "always" or (info["threads"] and torch.get_num_threads() > 1):
+        unordered = info["unordered"]
+        if generator or unordered == "always" or (unordered == "threads" and torch.get_num_threads() > 1):
             effect = "once"
         if info["effect"] == "seeded" and not generator:
             self._look_at_generator()
@@ -413,14 +416,8 @@ class Weak:
 
 def numbers(template: Any) -> Iterator[int]:
     """Storages of the windows in `template`."""
-    if isinstance(template, Window):
-        yield template.storage
-    elif isinstance(template, (tuple, list)):
-        for each in template:
-            yield from numbers(each)
-    elif isinstance(template, dict):
-        for each in template.values():
-            yield from numbers(each)
+    leaves = pytree.tree_leaves(template, is_leaf=lambda leaf: isinstance(leaf, Window))
+    return (leaf.storage for leaf in leaves if isinstance(leaf, Window))
 
 
 def _check(func: Any, info: dict[str, Any]) -> None:
