@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod advisories;
-mod bench;
 mod gpu;
 mod imports;
 mod licences;
 mod miri;
 mod packages;
+mod programs;
 mod promises;
 mod python;
 mod record;
@@ -20,9 +20,8 @@ mod words;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
-use memfit_fuzz::hammer;
 
 /// Tests, lints, benches and corpus of memfit
 #[derive(Debug, Parser)]
@@ -34,7 +33,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run all tests: Rust, doctests, a short hammer, Python
+    /// Run all tests: Rust (a short hammer among them), doctests, Python
     Test {
         /// Leave out the Python tests, which install PyTorch into `.venv-test` the first time
         #[arg(long)]
@@ -51,15 +50,11 @@ enum Command {
     /// Check what no compiler checks: file lengths, paths, sizes, the judge's size
     Tidy,
     /// Print a table of measurements against baselines in the same run
+    #[command(disable_help_flag = true)]
     Bench {
-        /// Which one
-        #[arg(value_enum)]
-        name: bench::Bench,
-        #[command(flatten)]
-        filter: bench::Filter,
-        /// Also write the table to `bench/record/`
-        #[arg(long)]
-        record: bool,
+        /// Which one, `--record` to write the table under `bench/record/`, and options of that program: `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
     /// Show the newest records of `bench/record/` in the tables of `docs/`
     Docs {
@@ -108,16 +103,11 @@ enum Command {
         record: bool,
     },
     /// Send generated plans and mutants of them to the judge and run all of them on real bytes
+    #[command(disable_help_flag = true)]
     Hammer {
-        /// Plans and mutants together
-        #[arg(long, default_value_t = 100_000)]
-        plans: u64,
-        /// Start of the random sequence
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-        /// Also write the table under `bench/record/`
-        #[arg(long)]
-        record: bool,
+        /// `--record` to write the table under `bench/record/`, and options of that program: `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
     },
 }
 
@@ -128,7 +118,7 @@ enum Job {
     Lint,
     /// Documentation of the crates and the site, without a warning, and its examples
     Docs,
-    /// Rust tests, and a short hammer
+    /// Rust tests, a short hammer among them
     Rust,
     /// What `xtask miri` runs; left out, and said so, where Miri is not installed
     Miri,
@@ -140,6 +130,36 @@ enum Job {
     Packages,
     /// Burn's Wgpu, on any adapter that there is: Mesa's software device will do. Only where it is named
     Wgpu,
+}
+
+impl Job {
+    fn needs_python(&self) -> bool {
+        matches!(self, Job::Lint | Job::Docs | Job::Python | Job::Highs)
+    }
+
+    fn run(&self) -> Result<()> {
+        match self {
+            Job::Lint => lints(),
+            Job::Docs => docs(),
+            Job::Rust => rust(),
+            Job::Miri if miri::is_there() => miri::test(),
+            Job::Miri => {
+                run::say(&format!("skipped: {}", miri::MISSING));
+                Ok(())
+            }
+            Job::Python => python::test(),
+            Job::Highs => toolchains::solver(),
+            Job::Packages => {
+                packages::check()?;
+                packages::build()
+            }
+            Job::Wgpu => run::command(
+                "cargo",
+                ["test", "--package", "memfit-burn", "--features", "wgpu", "--test", "wgpu"],
+                NONE,
+            ),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -160,30 +180,16 @@ fn run(command: &Command) -> Result<()> {
             examples()?;
             if *no_python { Ok(()) } else { python::test() }
         }
-        Command::Ci { jobs } => jobs.iter().try_for_each(|job| match job {
-            Job::Lint => lints(),
-            Job::Docs => docs(),
-            Job::Rust => rust(),
-            Job::Miri if miri::is_there() => miri::test(),
-            Job::Miri => {
-                run::say(&format!("skipped: {}", miri::MISSING));
-                Ok(())
+        Command::Ci { jobs } => std::thread::scope(|scope| {
+            if jobs.iter().any(Job::needs_python) {
+                // It waits for a network most of the time. Whoever needs it is told of an error.
+                scope.spawn(python::environment);
             }
-            Job::Python => python::test(),
-            Job::Highs => toolchains::solver(),
-            Job::Packages => {
-                packages::check()?;
-                packages::build()
-            }
-            Job::Wgpu => run::command(
-                "cargo",
-                ["test", "--package", "memfit-burn", "--features", "wgpu", "--test", "wgpu"],
-                NONE,
-            ),
+            jobs.iter().try_for_each(Job::run)
         }),
         Command::Bless => bless(),
         Command::Tidy => tidy(),
-        Command::Bench { name, filter, record } => bench::measure(*name, filter, *record),
+        Command::Bench { options } => programs::bench(options),
         Command::Docs { check } => record::show(*check),
         Command::Python => python::module(),
         Command::Wheel => python::wheel(),
@@ -197,12 +203,12 @@ fn run(command: &Command) -> Result<()> {
             )
         }
         Command::Miri => miri::test(),
-        Command::Fuzz { options } => fuzz(options),
+        Command::Fuzz { options } => programs::fuzz(options),
         Command::Gpu { device, slices, python, record } => {
             gpu::measure(device, slices, python.as_deref(), *record)
         }
         Command::Soak { steps, record } => soak::train(*steps, *record),
-        Command::Hammer { plans, seed, record } => hammer(*plans, *seed, *record),
+        Command::Hammer { options } => programs::hammer(options),
     }
 }
 
@@ -221,17 +227,18 @@ fn lints() -> Result<()> {
     advisories::check()?;
     packages::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
-    run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
     let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];
     run::command("cargo", outside_format, NONE)?;
-    // No GPU and no toolkit is needed to know that it compiles.
-    run::command(
-        "cargo",
-        ["check", "--package", "memfit-burn", "--features", "cuda,zoo,ndarray,tracing,train"],
-        NONE,
-    )?;
-    toolchains::oldest()?;
-    python::lint()
+    // Types of Python take one core for more than a minute.
+    std::thread::scope(|scope| {
+        let python = scope.spawn(python::lint);
+        run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
+        // No GPU and no toolkit is needed to know that it compiles.
+        let further = ["cuda", "tracing", "train"].map(|feature| format!("memfit-burn/{feature}")).join(",");
+        run::command("cargo", ["check", "--workspace", "--features", &further], NONE)?;
+        toolchains::oldest()?;
+        python.join().unwrap_or_else(|_| bail!("the lint of Python panicked"))
+    })
 }
 
 fn docs() -> Result<()> {
@@ -249,12 +256,15 @@ fn examples() -> Result<()> {
 
 fn rust() -> Result<()> {
     if run::works("cargo", ["nextest", "--version"]) {
-        run::command("cargo", ["nextest", "run", "--workspace", "--no-fail-fast"], NONE)?;
+        run::command(
+            "cargo",
+            ["nextest", "run", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"],
+            NONE,
+        )?;
     } else {
         run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
     }
-    outside("test", &["--test", "learner", "--test", "spans"])?;
-    hammer(50_000, 1, false)
+    outside("test", &["--test", "learner", "--test", "spans"])
 }
 
 /// Has cargo do `what` for the crate that uses memfit from outside the workspace, with a lock file of its own.
@@ -267,25 +277,4 @@ fn outside(what: &str, options: &[&str]) -> Result<()> {
 fn bless() -> Result<()> {
     let snapshots = ["test", "--package", "memfit-cli", "--package", "memfit-formats", "--no-fail-fast"];
     run::command("cargo", snapshots, &[("INSTA_UPDATE", "always"), ("INSTA_FORCE_PASS", "1")])
-}
-
-fn fuzz(options: &[String]) -> Result<()> {
-    let run = ["run", "--quiet", "--release", "--package", "memfit-fuzz", "--"];
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let Some(at) = options.iter().position(|option| *option == "--record") else {
-        return run::command("cargo", run.into_iter().chain(options), NONE);
-    };
-    let given = [&options[..at], &options[at + 1..]].concat();
-    let text = run::output("cargo", run.into_iter().chain(given))?;
-    run::say(&text);
-    record::keep("fuzz", &format!("cargo xtask fuzz {}", options.join(" ")), &text)
-}
-
-fn hammer(plans: u64, seed: u64, keep: bool) -> Result<()> {
-    let report = hammer::run(plans, seed);
-    run::say(&report.to_string());
-    if keep {
-        record::keep("hammer", &format!("cargo xtask hammer --plans {plans} --record"), &report.sums())?;
-    }
-    report.verdict()
 }

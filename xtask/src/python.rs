@@ -2,6 +2,7 @@
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -15,8 +16,14 @@ const PACKAGES: &str = "python/tests/requirements.txt";
 /// Written last, with the list of packages that are installed.
 const STAMP: &str = ".venv-test/installed.txt";
 
-/// The interpreter of the environment, which is made if it isn't there.
+/// The interpreter of the environment, which is made if it isn't there. It may be asked for ahead of time, on another thread: who asks
+/// meanwhile waits for that.
 pub(crate) fn environment() -> Result<String> {
+    static MADE: OnceLock<Result<String, String>> = OnceLock::new();
+    MADE.get_or_init(|| make().map_err(|error| format!("{error:#}"))).clone().map_err(anyhow::Error::msg)
+}
+
+fn make() -> Result<String> {
     let python = format!("{VENV}/bin/python");
     let wanted = std::fs::read_to_string(PACKAGES)?;
     if std::fs::read_to_string(STAMP).is_ok_and(|installed| installed == wanted) {

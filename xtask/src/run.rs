@@ -64,6 +64,19 @@ pub(crate) fn output_with<S: AsRef<OsStr>>(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// What `program` prints while its standard error goes where ours goes.
+pub(crate) fn printed<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).stderr(Stdio::inherit());
+    say(&format!("$ {}", show(&command)));
+    let output = command.output().with_context(|| format!("can't start `{program}`"))?;
+    if !output.status.success() {
+        say(&String::from_utf8_lossy(&output.stdout));
+        bail!("`{}` failed: {}", show(&command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// What `program` says on its standard error while it succeeds.
 pub(crate) fn complaints<S: AsRef<OsStr>>(
     program: &str,

@@ -216,7 +216,7 @@ fn what_ops_take_for_themselves_may_count() {
 /// So little that everything of [`repeat`] is computed several times.
 const TIGHT: u64 = 6 << 14;
 
-/// Trains `steps` steps of a chain of 150 ops in planned mode; the gradients of the last.
+/// Trains `steps` steps of a chain of 80 ops in planned mode; the gradients of the last.
 fn repeat(steps: usize) -> Vec<f32> {
     <B as Backend>::seed(&FlexDevice, 5);
     let x = Tensor::<B, 2>::random([64, 64], Distribution::Default, &FlexDevice);
@@ -224,7 +224,7 @@ fn repeat(steps: usize) -> Vec<f32> {
     for _ in 0..steps {
         let x = x.clone().require_grad();
         let mut y = x.clone();
-        for _ in 0..150 {
+        for _ in 0..80 {
             y = y.tanh();
         }
         gradient = x.grad(&y.sum().backward()).unwrap().into_data().to_vec().unwrap();

@@ -173,7 +173,7 @@ fn a_network_trains_whose_tensors_are_on_disk() {
 fn a_network_trains_whose_state_is_elsewhere() {
     let directory = Directory::new("parked");
     let spill = directory.0.display();
-    let words = "run gpt --batch 2 --steps 6 --mode planned --strategy offload:best --json --budget";
+    let words = "run gpt --batch 2 --steps 6 --strategy offload:best --json --budget";
     let (floor, bound) = {
         let output = memfit(&format!("{words} 1MiB --host-budget 1GiB"));
         assert_eq!(output.status.code(), Some(1));
@@ -182,7 +182,8 @@ fn a_network_trains_whose_state_is_elsewhere() {
     };
     assert!(bound < floor * 9 / 10, "{bound} {floor}");
     let budget = bound + (floor - bound) * 3 / 4;
-    for tier in ["--host-budget 1GiB".to_owned(), format!("--disk-budget 1GiB --spill {spill}")] {
+    let disk = format!("--mode planned --disk-budget 1GiB --spill {spill}");
+    for tier in ["--mode online --host-budget 1GiB", &disk] {
         let run = object(&format!("{words} {budget} {tier}"));
         assert_eq!(run["identical"], true, "{run:#}");
         assert!(run["peak_bytes"].as_u64().unwrap() <= budget, "{run:#}");

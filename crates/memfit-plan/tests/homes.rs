@@ -14,7 +14,7 @@ use memfit_plan::place::{Problem, by_name};
 use memfit_plan::schedule::{Front, Scheduler, Task, hybrid, offload, recompute};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::Truth;
-use memfit_testkit::{Case, Rng, Verdict, device, mutant, trained, try_plan};
+use memfit_testkit::{Case, Rng, Verdict, device, mutant, one_of, trained, try_plan};
 use memfit_verify::verify;
 
 fn linked(host: u64, disk: u64, asynchronous: bool) -> Device {
@@ -84,7 +84,9 @@ fn held_to_account(
 #[test]
 fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
     let (mut found, mut below, mut parked, mut mutants, mut missed) = (0, 0, 0, 0, 0);
-    for seed in 0..32u64 {
+    // A part of the graphs; `MEMFIT_ALL=1` takes all.
+    let part = one_of(3);
+    for seed in (0..32u64).step_by(part) {
         let layers = 2 + usize::try_from(seed % 5).unwrap();
         let graph = Arc::new(trained(layers, 64, seed));
         let memories =
@@ -119,7 +121,7 @@ fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
                         (found, parked, mutants) = (found + 1, parked + told.0, mutants + told.1);
                         below += usize::from(budget < floor);
                         // The same input, the same plan: on a part of the graphs, for it takes half of the time.
-                        if seed % 3 == 0 {
+                        if seed % 9 == 0 {
                             let again = one.scheduler.plan(&task, budget, &context).unwrap();
                             assert_eq!(again.points, front.points, "{what}: other plans");
                         }
@@ -135,7 +137,8 @@ fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
     println!(
         "{found} plans, {below} below the floor, {parked} storages parked, {mutants} mutants; {missed} missed"
     );
-    assert!(found > 200 && below > 40 && parked > 300 && mutants > 1000 && missed > 0);
+    let enough = [(found, 200), (below, 40), (parked, 300), (mutants, 1000)];
+    assert!(enough.iter().all(|&(count, all)| count > all / part) && missed > 0);
 }
 
 /// Where nothing that lasts has to move, it does only if that is faster than what leaves it on the device.
@@ -169,7 +172,8 @@ fn what_lasts_moves_only_where_that_is_needed_or_faster() {
 #[test]
 fn hybrids_park_where_nothing_else_fits() {
     let (mut below, mut again) = (0, 0);
-    for seed in (0..40u64).step_by(3) {
+    let part = one_of(3);
+    for seed in (0..40u64).step_by(3 * part) {
         let graph = Arc::new(trained(9, 64, seed));
         // A slow link, so that another run is worth it.
         let link = linked(1 << 30, 0, true).link.unwrap();
@@ -196,7 +200,7 @@ fn hybrids_park_where_nothing_else_fits() {
         }
     }
     println!("{below} plans below the floor, {again} faster than moving alone");
-    assert!(below > 6 && again > 1);
+    assert!(below > 6 / part && again > 1 / part);
 }
 
 /// All ways to run a step of one layer, in which each storage that lasts is on the device or at home in host memory, and loaded

@@ -16,7 +16,7 @@ use memfit_plan::schedule::offload::{AutoSwap, MoDnn, Vdnn};
 use memfit_plan::schedule::{Cost, Scheduler, Task, compress, hybrid, offload, recompute};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
-use memfit_testkit::{Layered, cases, device, layered};
+use memfit_testkit::{Layered, cases, device, layered, one_of};
 use memfit_verify::verify;
 
 const KIB: u64 = 1 << 10;
@@ -160,7 +160,8 @@ fn held_to_account(
 #[test]
 fn hybrids_are_not_slower_than_either_alone() {
     let (mut both, mut faster, mut stores) = (0, 0, 0);
-    for seed in (0..60).step_by(7) {
+    let part = one_of(3);
+    for seed in (0..60).step_by(7 * part) {
         let graph = graph(seed);
         let order: Vec<OpId> = graph.op_ids().collect();
         for (part, host) in [(60, 1 << 30), (30, 1 << 30), (10, 1 << 30), (40, 60 * KIB)] {
@@ -192,7 +193,7 @@ fn hybrids_are_not_slower_than_either_alone() {
         }
     }
     println!("{both} plans, {faster} faster than recomputation and offloading alone; {stores} stores");
-    assert!(both > 30 && faster > 2 && stores > 30);
+    assert!(both > 30 / part && faster > 2 / part && stores > 30 / part);
 }
 
 #[test]
@@ -389,7 +390,8 @@ fn modnn_is_not_slower_than_vdnn() {
 #[test]
 fn searches_choose_algorithms() {
     let (mut found, mut faster, mut chosen) = (0, 0, 0);
-    for seed in (0..60).step_by(4) {
+    let part = one_of(3);
+    for seed in (0..60).step_by(4 * part) {
         let graph = graph_with_choices(seed);
         let link = Link { out_bandwidth: 4e8, in_bandwidth: 6e8, ..linked(Bytes(0)).link.unwrap() };
         let device = Device { link: Some(link), ..linked(Bytes(1 << 30)) };
@@ -416,7 +418,7 @@ fn searches_choose_algorithms() {
     println!(
         "{found} plans, {faster} faster than all ops by their own algorithms; {chosen} other algorithms"
     );
-    assert!(found > 15 && faster * 2 > found && chosen > 3 * found);
+    assert!(found > 15 / part && faster * 2 > found && chosen > 3 * found);
 }
 
 #[test]

@@ -49,6 +49,12 @@ pub fn cases(few: u64) -> u64 {
     std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(few)
 }
 
+/// Of how many cases a slow suite takes one: `few`, or with `MEMFIT_ALL=1` each.
+#[must_use]
+pub fn one_of(few: usize) -> usize {
+    if std::env::var_os("MEMFIT_ALL").is_some() { 1 } else { few }
+}
+
 /// A device that costs can come from, for tests of which no figure depends on it. Buffers are aligned to 16 bytes.
 #[must_use]
 pub fn device() -> Device {

@@ -8,8 +8,8 @@ use memfit::input;
 use memfit_plan::Context;
 use memfit_plan::place::{PLACERS, Problem};
 
-use super::markdown;
-use super::placement::{Random, TIGHT, cut_out, pieces, timed};
+use crate::markdown;
+use crate::placement::{Random, TIGHT, cut_out, pieces, timed};
 
 /// Moments, and steps of sizes.
 const SIDE: u32 = 1024;
@@ -17,7 +17,7 @@ const SIDE: u32 = 1024;
 /// Seconds for each seed.
 const LIMIT: f64 = 10.0;
 
-pub(super) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<String> {
     let device = input::device("A100-80")?;
     let best = PLACERS.last().context("no placer")?;
     let (mut rows, mut logs, mut worst, mut reached) = (Vec::new(), 0.0, 0f64, 0);

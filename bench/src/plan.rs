@@ -5,9 +5,9 @@ use std::time::Instant;
 use anyhow::Result;
 use memfit::{Budget, Goal, Tools, input, plan};
 
-use super::{corpus, markdown};
+use crate::{corpus, markdown};
 
-pub(super) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<String> {
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64();
     let tools = Tools { now: &now, stop: &|| false, progress: &|_| {}, until: None };

@@ -18,8 +18,7 @@ use memfit::Graph;
 use memfit_plan::families::{Named, default_of};
 use serde_json::Value;
 
-use super::{corpus, markdown};
-use crate::run::command as execute;
+use crate::{corpus, markdown};
 
 /// What of the bench is run.
 #[derive(Clone, Debug, Args)]
@@ -82,12 +81,13 @@ impl Told {
     }
 }
 
-pub(super) fn run(filter: &Filter) -> Result<String> {
+pub(crate) fn run(filter: &Filter) -> Result<String> {
     let mut filter = filter.clone();
     if filter.quick {
         (filter.budgets, filter.links) = (vec![50, 15], vec![0, 12]);
     }
-    execute("cargo", ["build", "--release", "--package", "memfit-cli", "--no-default-features"], &[])?;
+    let build = ["build", "--release", "--package", "memfit-cli", "--no-default-features"];
+    ensure!(Command::new("cargo").args(build).status()?.success(), "the command line does not build");
     let mut asker = Asker::new(filter)?;
     let mut table = Table::default();
     let mut graphs = corpus()?;

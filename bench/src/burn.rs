@@ -5,8 +5,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::markdown;
-use crate::run;
+use crate::markdown;
 
 const MODELS: [&str; 7] = ["resnet18", "resnet50", "shufflenet", "unet", "gpt", "lstm", "spos"];
 /// Rounds of a comparison of times; the middle one counts.
@@ -52,7 +51,7 @@ fn percent(one: f64, base: f64) -> String {
 }
 
 /// All networks in four budgets each: everything must be identical, and the budget be kept.
-pub(super) fn grid() -> Result<String> {
+pub(crate) fn grid() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
         for share in [80, 60, 50, 40] {
@@ -94,7 +93,7 @@ pub(super) fn grid() -> Result<String> {
 }
 
 /// What memfit takes where nothing is evicted.
-pub(super) fn overhead() -> Result<String> {
+pub(crate) fn overhead() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
         let mut found: Vec<[f64; 4]> = Vec::new();
@@ -123,7 +122,7 @@ pub(super) fn overhead() -> Result<String> {
 }
 
 /// Burn's `BalancedCheckpointing`, and memfit in as many bytes: once of tensors, once of the heap.
-pub(super) fn balanced() -> Result<String> {
+pub(crate) fn balanced() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
         for equal in ["tensors", "heap"] {
@@ -183,11 +182,11 @@ fn compared(both: &Value) -> Vec<String> {
 
 /// Says a row before the others are there.
 fn note(row: &[String]) {
-    run::say(&row.join(" | "));
+    eprintln!("{}", row.join(" | "));
 }
 
 /// The largest batches in what a batch of 8 takes without memfit.
-pub(super) fn batch() -> Result<String> {
+pub(crate) fn batch() -> Result<String> {
     let mut rows = Vec::new();
     for model in MODELS {
         let run = object(&format!("{model} --max-batch"))?;

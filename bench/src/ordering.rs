@@ -8,11 +8,11 @@ use memfit_ir::{Bytes, Graph, GraphBuilder, InPlace, OpSpec, Reuse, Role, ValueI
 use memfit_plan::Context;
 use memfit_plan::order::{Model, ORDERS, best};
 
-use super::{corpus, markdown};
+use crate::{corpus, markdown};
 
 const OPS: usize = 100_000;
 
-pub(super) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<String> {
     let mut rows = Vec::new();
     for (name, graph) in corpus()? {
         rows.push(row(name, &graph)?);

@@ -8,9 +8,9 @@ use memfit::strategies::Context;
 use memfit::strategies::place::{Problem, by_name};
 use memfit::{Graph, input};
 
-use super::{corpus, markdown};
+use crate::{corpus, markdown};
 
-pub(super) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<String> {
     let mut rows = Vec::new();
     for (name, graph) in corpus()? {
         let without = outputs(&graph, InPlace::Must)?;

@@ -8,18 +8,18 @@ use memfit_ir::{Bytes, Limits};
 use memfit_plan::Context;
 use memfit_plan::place::{Item, PLACERS, Placement, Placer, Problem};
 
-use super::markdown;
+use crate::markdown;
 
 /// Where the published instances are; they stay out of the repository.
 const DATA: &str = "../shared/data/placement";
 /// Capacity of tight instances.
-pub(super) const TIGHT: Bytes = Bytes(1 << 20);
+pub(crate) const TIGHT: Bytes = Bytes(1 << 20);
 /// Height of the rectangle that is cut.
 const CUT: Bytes = Bytes(1 << 36);
 /// Placers of quadratic time are left out above this number of items.
 const QUADRATIC: usize = 30_000;
 
-pub(super) fn run() -> Result<String> {
+pub(crate) fn run() -> Result<String> {
     let published = published()?;
     let mut rows = Vec::new();
     for (name, problem) in &published {
@@ -121,7 +121,7 @@ fn goal(name: &str, problem: &Problem, wanted: Bytes, effort: u32) -> Result<Vec
 }
 
 /// A checked placement, and the seconds of all threads and of the clock that it took.
-pub(super) fn timed(
+pub(crate) fn timed(
     placer: &dyn Placer,
     problem: &Problem,
     context: &Context<'_>,
@@ -170,7 +170,7 @@ fn cpu_seconds() -> f64 {
 fn published() -> Result<Vec<(String, Problem)>> {
     let mut problems = Vec::new();
     let Ok(folder) = std::fs::read_dir(DATA) else {
-        crate::run::say(&format!("SKIPPED: `{DATA}` is absent"));
+        eprintln!("SKIPPED: `{DATA}` is absent");
         return Ok(problems);
     };
     let mut paths: Vec<_> = folder.flatten().map(|entry| entry.path()).collect();
@@ -196,17 +196,17 @@ fn problem(items: Vec<Item>) -> Problem {
 }
 
 /// xorshift64 (13, 7, 17).
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub(super) fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         u32::try_from(self.next() % u64::from(limit)).unwrap_or(0)
     }
 }
@@ -235,7 +235,7 @@ fn cut(n: u32, seed: u64, drop: u32) -> Problem {
 }
 
 /// A rectangle of so many moments and so high, cut into `count` pieces: first and last moment, lowest and highest, half-open.
-pub(super) fn pieces(random: &mut Random, (moments, height): (u32, u32), count: usize) -> Vec<[u32; 4]> {
+pub(crate) fn pieces(random: &mut Random, (moments, height): (u32, u32), count: usize) -> Vec<[u32; 4]> {
     let mut pieces: Vec<[u32; 4]> = vec![[0, moments, 0, height]];
     let area = |piece: &[u32; 4]| u64::from(piece[1] - piece[0]) * u64::from(piece[3] - piece[2]);
     while pieces.len() < count {
@@ -258,7 +258,7 @@ pub(super) fn pieces(random: &mut Random, (moments, height): (u32, u32), count: 
 }
 
 /// Buffers as long as the pieces and as large as they are high, in units of `unit` bytes.
-pub(super) fn cut_out(pieces: &[[u32; 4]], unit: u64) -> Problem {
+pub(crate) fn cut_out(pieces: &[[u32; 4]], unit: u64) -> Problem {
     let item = |&[from, until, low, high]: &[u32; 4]| Item {
         from,
         until,

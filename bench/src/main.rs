@@ -1,4 +1,8 @@
-//! Measurements against baselines in the same run. One file is one bench; each prints one table.
+//! Measurements against baselines in the same run. One file is one bench; each prints one table. `cargo xtask bench` runs this
+//! program, from the root of the repository, and keeps what it prints where it is asked to.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program of the developers")]
 
 mod auto;
 mod burn;
@@ -10,18 +14,29 @@ mod tight;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::Result;
-use clap::ValueEnum;
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, ValueEnum};
 use memfit::{Graph, input};
 
-pub(crate) use auto::Filter;
-
-use crate::{record, run};
+/// Measure beside baselines in the same run, and print a table
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench",
+    after_help = "`--record` also writes the table to `bench/record/`, by `cargo xtask bench`."
+)]
+struct Args {
+    /// Which one
+    #[arg(value_enum)]
+    name: Bench,
+    #[command(flatten)]
+    filter: auto::Filter,
+}
 
 /// The benches there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Bench {
+enum Bench {
     /// `auto` beside every named scheduler that is quick: graphs of the corpus, budgets, links
     Auto,
     /// What in-place, co-share and both give on the corpus, against one buffer for each output
@@ -48,10 +63,10 @@ pub(crate) enum Bench {
     BurnBatch,
 }
 
-/// Runs `bench`; `keep` also writes its tables under `bench/record/`.
-pub(crate) fn measure(bench: Bench, filter: &Filter, keep: bool) -> Result<()> {
-    let text = match bench {
-        Bench::Auto => auto::run(filter)?,
+fn main() -> Result<()> {
+    let Args { name, filter } = Args::parse();
+    let text = match name {
+        Bench::Auto => auto::run(&filter)?,
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,
@@ -64,21 +79,21 @@ pub(crate) fn measure(bench: Bench, filter: &Filter, keep: bool) -> Result<()> {
         Bench::BurnBatch => burn::batch()?,
         Bench::Engine => example("memfit-engine", "engine_cost")?,
     };
-    run::say(&text);
-    if keep {
-        let name = bench.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        record::keep(&name, &format!("cargo xtask bench {name} --record"), &text)?;
-    }
+    println!("{text}");
     Ok(())
 }
 
 /// What a bench prints that stands beside its crate as an example.
 fn example(package: &str, name: &str) -> Result<String> {
-    run::output("cargo", ["run", "--release", "--quiet", "--package", package, "--example", name])
+    let cargo = ["run", "--release", "--quiet", "--package", package, "--example", name];
+    let output = Command::new("cargo").args(cargo).stderr(Stdio::inherit()).output();
+    let output = output.context("can't start `cargo`")?;
+    ensure!(output.status.success(), "the example `{name}` failed: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Every graph of the corpus with its name, in the order of the names.
-pub(crate) fn corpus() -> Result<Vec<(String, Graph)>> {
+fn corpus() -> Result<Vec<(String, Graph)>> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir("corpus/graphs")?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.to_string_lossy().ends_with(".json.zst"))
@@ -94,7 +109,7 @@ pub(crate) fn corpus() -> Result<Vec<(String, Graph)>> {
 }
 
 /// A Markdown table.
-pub(crate) fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
+fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
     for row in rows {
         // Writing to a string can't fail.
