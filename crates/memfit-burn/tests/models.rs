@@ -69,6 +69,10 @@ static DEVICE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 fn networks_learn_the_same() {
     let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for (model, _, _) in Model::ALL {
+        // It has the ops of the smaller one.
+        if model == Model::ResNet50 && !all() {
+            continue;
+        }
         learns_the_same(model);
     }
 }

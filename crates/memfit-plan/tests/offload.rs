@@ -182,8 +182,8 @@ fn hybrids_are_not_slower_than_either_alone() {
             let mixed = planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what);
             let (time, count) = mixed.unwrap_or_else(|| panic!("{what}: nothing found"));
             assert!(time <= alone, "{what}: {time} against {alone}");
-            // The same input, the same plan: on one graph of three, for it takes half of the time.
-            if seed % 21 == 0 {
+            // The same input, the same plan: on a part of the graphs, for it takes half of the time.
+            if seed % 63 == 21 {
                 let again = planned((&hybrid::Best, true), &graph, (&device, in_place), budget, &what);
                 assert_eq!(again, mixed, "{what}: other plans");
             }
@@ -439,7 +439,7 @@ fn without_a_link_it_says_so() {
 fn nothing_named_is_faster_than_best() {
     let solvers = ["autotm-static", "autotm-sync", "autotm-async", "swapadvisor"];
     let (mut compared, mut slower, mut worst) = (0u64, 0u64, 1.0f64);
-    for seed in 0..cases(60) {
+    for seed in 0..cases(30) {
         on_random(seed, |nodes, time| {
             let Some(ours) = time(&offload::Best) else { return };
             for other in offload::OFFLOADS {
@@ -453,5 +453,5 @@ fn nothing_named_is_faster_than_best() {
         });
     }
     println!("{compared} compared, {slower} faster than `best`, by {:.2} % at most", 100.0 * (worst - 1.0));
-    assert!(compared > 300 && slower * 20 < compared && worst < 1.02);
+    assert!(compared > 150 && slower * 20 < compared && worst < 1.02);
 }
