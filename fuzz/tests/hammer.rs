@@ -1,7 +1,5 @@
 //! A short run of the hammer.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use memfit_fuzz::hammer;
 
 #[test]
