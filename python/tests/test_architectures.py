@@ -15,10 +15,10 @@ from collections import defaultdict
 
 import pytest
 from architectures import NAMES, TASKS
+from sampling import ALL
 
 HERE = pathlib.Path(__file__).parent
 DOC = HERE.parent.parent / "docs" / "pytorch-architectures.md"
-ALL = os.environ.get("MEMFIT_ALL") == "1"
 """Whether slow suites run whole."""
 SAMPLE = ("gemma2", "mpt", "big_bird", "longt5", "segformer", "hubert")
 SECONDS = 3600

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from sampling import WORLDS
 from torch import nn
 
 import memfit
@@ -175,7 +176,7 @@ def launch(world: int, action: str, kind: str) -> None:
     multiprocessing.start_processes(worker, (world, port, action, kind), nprocs=world, start_method="spawn")
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_gradients_and_parameters_are_those_without_memfit(world, kind):
     launch(world, "compare", kind)
@@ -185,7 +186,7 @@ def test_every_rank_refuses_the_smallest_budget():
     launch(2, "refuse", "ddp")
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_fitted_step_follows_the_first_ranks_plan(world, kind):
     launch(world, "fit", kind)

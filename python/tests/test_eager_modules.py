@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import sampling
 import torch
 from opinfo import bits, tensors
 from torch import nn
@@ -25,7 +26,7 @@ from training import AMPLE, digest
 import memfit
 from memfit.torch.eager import Budget
 
-ALL = bool(os.environ.get("MEMFIT_MODULES")) or os.environ.get("MEMFIT_ALL") == "1"
+ALL = sampling.ALL or bool(os.environ.get("MEMFIT_MODULES"))
 DOC = pathlib.Path(__file__).parent.parent.parent / "docs" / "pytorch-modules.md"
 HEAD = """\
 # Modules and optimizers of PyTorch's

@@ -64,8 +64,8 @@ def verdicts(entries, samples):
 
 @pytest.mark.skipif(SAMPLES > 0, reason="all are run")
 def test_a_share_of_the_ops_gives_the_same_bits(quick_starts):
-    found = Counter(outcome for _, outcome, _ in verdicts(quick_starts[::4], 2))
-    assert found["same"] > 150
+    found = Counter(outcome for _, outcome, _ in verdicts(quick_starts[::8], 2))
+    assert found["same"] > 75
 
 
 @pytest.mark.skipif(SAMPLES > 0, reason="all are run")

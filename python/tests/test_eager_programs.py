@@ -14,7 +14,7 @@ from training import AMPLE, digest
 from memfit import BudgetError
 from memfit.torch.eager import Budget
 
-CASES = int(os.environ.get("MEMFIT_CASES", "150"))
+CASES = int(os.environ.get("MEMFIT_CASES", "80"))
 PER_TEST = 10
 
 

@@ -6,13 +6,13 @@ same bits. Every so many calls and bytecodes are tried; `MEMFIT_ALL=1` tries all
 
 import functools
 import gc
-import os
 import pathlib
 import signal
 import sys
 
 import pytest
 import torch
+from sampling import ALL
 from test_eager_faults import model, state, step
 from torch.utils._python_dispatch import TorchDispatchMode
 from training import AMPLE, CPU
@@ -22,7 +22,6 @@ from memfit.torch import _glue
 from memfit.torch.eager import Budget, is_enabled
 from memfit.torch.meter import live_bytes
 
-ALL = os.environ.get("MEMFIT_ALL") == "1"
 FOLDER = str(pathlib.Path(memfit.torch.__file__).parent)
 CAUSE = "the device is on fire"
 LEAVES = torch.ops.profiler._record_function_exit._RecordFunction

@@ -9,6 +9,7 @@ import time
 
 import pytest
 import torch
+from sampling import ALL
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 from training import CASES, OPTIMIZERS
@@ -129,7 +130,8 @@ def repetitions(plan, profile):
 
 
 @pytest.mark.parametrize(
-    ("name", "strategy"), [("gpt-2", "auto"), ("gpt-2", "recompute:best"), ("resnet18", "auto")]
+    ("name", "strategy"),
+    [("gpt-2", "recompute:best"), ("resnet18", "auto"), *([("gpt-2", "auto")] if ALL else [])],
 )
 def test_what_a_plan_repeats_is_what_is_repeated(name, strategy, tmp_path):
     case = CASES[name]

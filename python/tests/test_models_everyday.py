@@ -13,9 +13,9 @@ import sys
 
 import pytest
 from everyday import FACES, MODELS, PLANNING, SHARES
+from sampling import ALL
 
 HERE = pathlib.Path(__file__).parent
-ALL = os.environ.get("MEMFIT_ALL") == "1"
 """Whether slow suites run whole."""
 SAMPLE = {
     "convnext": ("enable:0.3", "fit:0.5"),

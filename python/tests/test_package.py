@@ -11,6 +11,7 @@ import venv
 import zipfile
 
 import pytest
+from sampling import ALL
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 LARGEST = 10_000_000
@@ -45,6 +46,8 @@ def run(*line, **options):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
+    if not ALL:
+        pytest.skip("a wheel takes minutes to build: `cargo xtask ci packages`, or MEMFIT_ALL=1")
     folder = tmp_path_factory.mktemp("wheel")
     made = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, ROOT)
     offline = ("No matching distribution found for maturin", "Temporary failure in name resolution")

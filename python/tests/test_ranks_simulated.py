@@ -5,17 +5,17 @@ Nobody waits for ever, and nobody follows a plan that it has not verified, or an
 
 import functools
 import json
-import os
 import random
 
 import pytest
+from sampling import ALL
 from small import TWO_OPS
 from virtual import World, simulated
 
 import memfit
 from memfit.torch import distributed
 
-SEEDS = 3000 if os.environ.get("MEMFIT_ALL") == "1" else 80
+SEEDS = 3000 if ALL else 80
 OTHER = json.loads(json.dumps(TWO_OPS).replace("8192", "16384"))
 TIMEOUT = 20.0
 

@@ -2,11 +2,11 @@
 can't be replayed, or is no longer the step that was recorded, runs itself.
 """
 
-import os
 import random
 
 import pytest
 import torch
+from sampling import ALL
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,7 +127,7 @@ def test_a_settled_step_is_replayed(make) -> None:
 MODELS = [("gpt-2", 0.6), ("lstm", 0.8), ("u-net", 0.6), ("bert", 0.8), ("resnet18", 0.7)]
 
 
-@pytest.mark.parametrize(("name", "share"), MODELS if os.environ.get("MEMFIT_ALL") == "1" else MODELS[:2])
+@pytest.mark.parametrize(("name", "share"), MODELS if ALL else MODELS[:2])
 def test_models_within_a_budget(name: str, share: float) -> None:
     case = CASES[name]
 

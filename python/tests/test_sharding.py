@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from sampling import WORLDS
 from torch import nn
 
 import memfit
@@ -20,7 +21,6 @@ import memfit.torch
 from memfit.torch import export
 from memfit.torch.meter import Meter
 
-WORLDS = [2, 4] if os.environ.get("MEMFIT_ALL") == "1" else [2]
 WIDTH, LAYERS, BATCH = 256, 6, 512
 UNITS = [str(layer) for layer in range(LAYERS)]
 SHARE = {"ddp": 0.9, "zero": 0.9, "fsdp": 1.02}

@@ -12,6 +12,7 @@ import time
 
 import pytest
 import torch
+from sampling import ALL
 from test_copies import deep, plainly, same
 from test_fit import left
 from training import AMPLE, CASES, Outcome, train
@@ -20,7 +21,6 @@ import memfit
 import memfit.torch
 
 HERE = pathlib.Path(__file__).parent
-ALL = os.environ.get("MEMFIT_ALL") == "1"
 """Whether slow suites run whole."""
 
 

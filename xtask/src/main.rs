@@ -126,8 +126,11 @@ enum Job {
     Python,
     /// The solver behind feature `highs`, which takes minutes to build: what it proves is true. Only where it is named
     Highs,
-    /// Each crate that is published builds from its package. Only where it is named
+    /// Each crate that is published builds from its package, and the Python package installs from a wheel. Only where it is named
     Packages,
+    /// The crate that uses memfit from outside the workspace, with a lock file of its own, which builds all of Burn again: its examples and
+    /// tests. Only where it is named
+    Outside,
     /// Burn's Wgpu, on any adapter that there is: Mesa's software device will do. Only where it is named
     Wgpu,
 }
@@ -137,8 +140,10 @@ impl Job {
         matches!(self, Job::Lint | Job::Docs | Job::Python | Job::Highs)
     }
 
-    fn run(&self) -> Result<()> {
+    /// After those of `before`.
+    fn run(&self, before: &[Job]) -> Result<()> {
         match self {
+            Job::Python if before.contains(&Job::Rust) => python::test(&BESIDE_RUST),
             Job::Lint => lints(),
             Job::Docs => docs(),
             Job::Rust => rust(),
@@ -147,12 +152,14 @@ impl Job {
                 run::say(&format!("skipped: {}", miri::MISSING));
                 Ok(())
             }
-            Job::Python => python::test(),
+            Job::Python => python::test(&["--package", "memfit-py"]),
             Job::Highs => toolchains::solver(),
             Job::Packages => {
                 packages::check()?;
-                packages::build()
+                packages::build()?;
+                python::package()
             }
+            Job::Outside => outside(),
             Job::Wgpu => run::command(
                 "cargo",
                 ["test", "--package", "memfit-burn", "--features", "wgpu", "--test", "wgpu"],
@@ -178,14 +185,14 @@ fn run(command: &Command) -> Result<()> {
         Command::Test { no_python } => {
             rust()?;
             examples()?;
-            if *no_python { Ok(()) } else { python::test() }
+            if *no_python { Ok(()) } else { python::test(&BESIDE_RUST) }
         }
         Command::Ci { jobs } => std::thread::scope(|scope| {
             if jobs.iter().any(Job::needs_python) {
                 // It waits for a network most of the time. Whoever needs it is told of an error.
                 scope.spawn(python::environment);
             }
-            jobs.iter().try_for_each(Job::run)
+            jobs.iter().enumerate().try_for_each(|(at, job)| job.run(&jobs[..at]))
         }),
         Command::Bless => bless(),
         Command::Tidy => tidy(),
@@ -212,6 +219,16 @@ fn run(command: &Command) -> Result<()> {
     }
 }
 
+/// Features that are not on by default and need no device: with them everything is tested, so that all tests share what is built.
+const FEATURES: &str = "memfit-burn/tracing,memfit-burn/train";
+/// What is read, not run, has CUDA, too: no GPU and no toolkit is needed to know that it compiles.
+const READ: &str = "memfit-burn/cuda,memfit-burn/tracing,memfit-burn/train";
+
+/// How the libraries are built after the Rust tests, so that all that those need is there.
+const BESIDE_RUST: [&str; 5] = ["--workspace", "--features", FEATURES, "--lib", "--tests"];
+/// A crate that is not of the workspace.
+const OUTSIDE: &str = "examples/burn-outside/Cargo.toml";
+
 /// No environment variables.
 const NONE: &[(&str, &str)] = &[];
 
@@ -227,22 +244,20 @@ fn lints() -> Result<()> {
     advisories::check()?;
     packages::check()?;
     run::command("cargo", ["fmt", "--all", "--check"], NONE)?;
-    let outside_format = ["fmt", "--check", "--manifest-path", "examples/burn-outside/Cargo.toml"];
+    let outside_format = ["fmt", "--check", "--manifest-path", OUTSIDE];
     run::command("cargo", outside_format, NONE)?;
     // Types of Python take one core for more than a minute.
     std::thread::scope(|scope| {
         let python = scope.spawn(python::lint);
-        run::command("cargo", ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], NONE)?;
-        // No GPU and no toolkit is needed to know that it compiles.
-        let further = ["cuda", "tracing", "train"].map(|feature| format!("memfit-burn/{feature}")).join(",");
-        run::command("cargo", ["check", "--workspace", "--features", &further], NONE)?;
+        let clippy = ["clippy", "--workspace", "--all-targets", "--features", READ, "--", "-D", "warnings"];
+        run::command("cargo", clippy, NONE)?;
         toolchains::oldest()?;
         python.join().unwrap_or_else(|_| bail!("the lint of Python panicked"))
     })
 }
 
 fn docs() -> Result<()> {
-    let docs = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    let docs = ["doc", "--workspace", "--features", READ, "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
     examples()?;
     record::show(true)?;
@@ -251,27 +266,23 @@ fn docs() -> Result<()> {
 
 /// The examples of the documentation.
 fn examples() -> Result<()> {
-    run::command("cargo", ["test", "--workspace", "--doc"], NONE)
+    run::command("cargo", ["test", "--workspace", "--features", FEATURES, "--doc"], NONE)
 }
 
 fn rust() -> Result<()> {
+    let what = ["--workspace", "--features", FEATURES, "--lib", "--bins", "--tests"];
     if run::works("cargo", ["nextest", "--version"]) {
-        run::command(
-            "cargo",
-            ["nextest", "run", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"],
-            NONE,
-        )?;
+        run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)
     } else {
-        run::command("cargo", ["test", "--workspace", "--lib", "--bins", "--tests"], NONE)?;
+        run::command("cargo", ["test"].into_iter().chain(what), NONE)
     }
-    outside("test", &["--test", "learner", "--test", "spans"])
 }
 
-/// Has cargo do `what` for the crate that uses memfit from outside the workspace, with a lock file of its own.
-fn outside(what: &str, options: &[&str]) -> Result<()> {
-    let manifest = ["--locked", "--manifest-path", "examples/burn-outside/Cargo.toml"];
-    let all = [what, "--target-dir", "target"].into_iter().chain(manifest).chain(options.iter().copied());
-    run::command("cargo", all, NONE)
+fn outside() -> Result<()> {
+    let outside = ["--target-dir", "target", "--locked", "--manifest-path", OUTSIDE];
+    let clippy = ["clippy", "--all-targets"].into_iter().chain(outside).chain(["--", "-D", "warnings"]);
+    run::command("cargo", clippy, NONE)?;
+    run::command("cargo", ["test"].into_iter().chain(outside), NONE)
 }
 
 fn bless() -> Result<()> {

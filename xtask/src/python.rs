@@ -13,6 +13,8 @@ use crate::run;
 const VENV: &str = ".venv-test";
 /// What the tests need: PyTorch as its users have it, models to capture, the test runner, and the lint.
 const PACKAGES: &str = "python/tests/requirements.txt";
+/// Those of the tests.
+const VARIABLES: [(&str, &str); 2] = [("PYTHONPATH", "python"), ("PYTHONDONTWRITEBYTECODE", "1")];
 /// Written last, with the list of packages that are installed.
 const STAMP: &str = ".venv-test/installed.txt";
 
@@ -42,13 +44,18 @@ fn make() -> Result<String> {
     Ok(python)
 }
 
-/// Builds the native module and puts it beside the Python half of the package, where git ignores it.
+/// Builds the native module as it is for use and puts it beside the Python half of the package, where git ignores it.
 pub(crate) fn module() -> Result<()> {
     run::command("cargo", ["build", "--release", "--package", "memfit-py"], &[])?;
+    put("release")
+}
+
+/// Takes the native module that was built with `profile`, the name of a folder.
+fn put(profile: &str) -> Result<()> {
     let metadata = run::output("cargo", ["metadata", "--format-version", "1", "--no-deps"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
-    let built = Path::new(target).join("release").join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
+    let built = Path::new(target).join(profile).join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
     let name = if cfg!(windows) { "_memfit.pyd" } else { "_memfit.abi3.so" };
     let beside = Path::new("python/memfit").join(format!("{name}.tmp"));
     // Renamed, so that a Python that has the old one open keeps it.
@@ -87,12 +94,21 @@ pub(crate) fn site() -> Result<()> {
     run::command(&environment()?, ["-m", "mkdocs", "build", "--strict", "--quiet"], &[])
 }
 
-/// Runs the Python tests.
-pub(crate) fn test() -> Result<()> {
-    module()?;
+/// Runs the Python tests. Their native module is built by `with`, as the Rust tests are: its planner is slower than in a release by a half,
+/// and what takes minutes to build is built already.
+pub(crate) fn test(with: &[&str]) -> Result<()> {
+    run::command("cargo", ["build"].iter().chain(with), &[])?;
+    put("debug")?;
     let python = environment()?;
     // Each worker takes one to two GiB.
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(4).to_string();
     let args = ["-m", "pytest", "-q", "-n", &workers, "--dist", "worksteal", "python/tests"];
-    run::command(&python, args, &[("PYTHONPATH", "python"), ("PYTHONDONTWRITEBYTECODE", "1")])
+    run::command(&python, args, &VARIABLES)
+}
+
+/// What users install: a wheel is built, and works in an environment of its own.
+pub(crate) fn package() -> Result<()> {
+    module()?;
+    let args = ["-m", "pytest", "-q", "python/tests/test_package.py"];
+    run::command(&environment()?, args, &[&VARIABLES[..], &[("MEMFIT_ALL", "1")]].concat())
 }
