@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampling import ALL
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -44,7 +45,8 @@ def test_no_op_takes_more_scratch_memory_than_it_is_said_to():
     _glue.track(torch.device("cpu"))
     more: dict[str, tuple[Any, ...]] = {}
     ops = 0
-    for entry in op_db:
+    part = 1 if ALL else 3
+    for entry in op_db[::part]:
         for dtype in (torch.float32, torch.bfloat16):
             if dtype not in entry.supported_dtypes("cpu"):
                 continue
@@ -54,7 +56,7 @@ def test_no_op_takes_more_scratch_memory_than_it_is_said_to():
                 samples = [*islice(entry.sample_inputs("cpu", dtype, requires_grad=gradient), SAMPLES)]
                 for sample in samples:
                     ops += run(entry, sample, more)
-    assert ops > 5000
+    assert ops > 5000 // part
     assert {name: found for name, found in more.items() if name not in KNOWN} == {}
 
 

@@ -209,7 +209,8 @@ fn burns_trainer_has_the_same_metrics() {
         assert!(engine.peak.0 <= budget && engine.recomputes > 0, "{engine:?}");
         // What was saved is what was trained.
         let recorder = DefaultRecorder::new();
-        let saved = recorder.load(folder.path().join("checkpoint/model-2"), &FlexDevice).expect("a checkpoint");
+        let saved =
+            recorder.load(folder.path().join("checkpoint/model-2"), &FlexDevice).expect("a checkpoint");
         let loaded = Classifier::<Memfit<Flex>>::new(&FlexDevice).load_record(saved);
         assert_eq!(parameters(&loaded), expected.1);
     }

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from memfit import _memfit
 from memfit.torch import _glue, _parts
@@ -22,10 +23,17 @@ class _Thawed:
     """Is among the collector's objects exactly as long as nobody has frozen them since it was made."""
 
 
-_KINDS = (torch.Tensor, torch.jit.ScriptModule, _Thawed)
+_KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, LRScheduler, _Thawed)
 _frozen: list[weakref.ref[Any]] = []
 """What was frozen when `_thawed` was made."""
 _thawed: _Thawed | None = None
+
+
+def every(*kinds: type) -> list[Any]:
+    """All instances of `kinds`, which are tensors, modules, optimizers or schedulers, in the order of the
+    collector; frozen ones, too."""
+    # Proxies may run code of others when they are asked for their class.
+    return [thing for thing in _things() if issubclass(type(thing), kinds)]
 
 
 def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
@@ -76,6 +84,17 @@ def _tensors() -> Iterator[torch.Tensor]:
 
 
 def _tensors_of_python() -> Iterator[torch.Tensor]:
+    for thing in _things():
+        if isinstance(thing, torch.Tensor):
+            yield thing
+        elif isinstance(thing, torch.jit.ScriptModule):
+            with contextlib.suppress(RuntimeError):  # One that is being made.
+                yield from thing.parameters()
+                yield from thing.buffers()
+
+
+def _things() -> list[Any]:
+    """Instances of `_KINDS`."""
     global _frozen, _thawed
     objects = gc.get_objects()
     things = _memfit.instances(objects, _KINDS)
@@ -85,13 +104,7 @@ def _tensors_of_python() -> Iterator[torch.Tensor]:
             _frozen = [weakref.ref(thing) for thing in _memfit.reachable(roots, _KINDS)]
             _thawed = _Thawed()
         things += [thing for thing in (reference() for reference in _frozen) if thing is not None]
-    for thing in things:
-        if isinstance(thing, torch.Tensor):
-            yield thing
-        elif isinstance(thing, torch.jit.ScriptModule):
-            with contextlib.suppress(RuntimeError):  # One that is being made.
-                yield from thing.parameters()
-                yield from thing.buffers()
+    return things
 
 
 def _frames() -> Iterator[Any]:

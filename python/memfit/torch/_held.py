@@ -3,16 +3,15 @@ it holds, by their names in modules and optimizers.
 """
 
 import contextlib
-import gc
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from memfit import _memfit
+from memfit.torch import _alive
 
 _OURS = (str(Path(__file__).parent.parent), str(Path(torch.__file__).parent), "<")
 """Folders whose lines are nobody's program, and code without a file."""
@@ -43,7 +42,7 @@ def largest(device: torch.device, count: int = 3) -> list[str]:
     Such are parameters, their gradients, the optimizer's state, inputs and results that somebody keeps.
     A text for each: name, type, shape and bytes.
     """
-    found = list(_found())
+    found = _alive.every(*_KINDS)
     tensors = [x for x in found if isinstance(x, torch.Tensor) and _is_held(x, device)]
     sizes: dict[int, tuple[int, torch.Tensor]] = {}
     for tensor in tensors:
@@ -55,13 +54,6 @@ def largest(device: torch.device, count: int = 3) -> list[str]:
     top = sorted(sizes.values(), key=lambda held: -held[0])[:count]
     names = _names(found, {id(tensor) for _, tensor in top}) if top else {}
     return [_told(tensor, size, names.get(id(tensor))) for size, tensor in top if size]
-
-
-def _found() -> Iterator[Any]:
-    for thing in gc.get_objects():
-        # Proxies may run code of others when they are asked for their class.
-        if issubclass(type(thing), _KINDS):
-            yield thing
 
 
 def _is_held(tensor: torch.Tensor, device: torch.device) -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from memfit.torch import _generators
-from memfit.torch._alive import live_storages
+from memfit.torch import _alive, _generators
 from memfit.torch._glue import storages
 from memfit.torch._reach import Reach
 
@@ -36,16 +35,16 @@ class State:
         gc.collect()
         self._storages = [
             (weakref.ref(storage), _Content(storage) if self._keeps else None)
-            for storage in live_storages(self._device)
+            for storage in _alive.live_storages(self._device)
         ]
-        objects = gc.get_objects()
-        leaves = [thing for thing in objects if _is_leaf(thing)]
+        things = _alive.every(torch.Tensor, torch.optim.Optimizer)
+        leaves = [thing for thing in things if _is_leaf(thing)]
         # Copies: a step that lets go of its gradients must find their bytes gone.
         self._gradients = [
             (weakref.ref(leaf), _Gradient(leaf.grad) if self._keeps and leaf.grad is not None else None)
             for leaf in leaves
         ]
-        optimizers = [thing for thing in objects if issubclass(type(thing), torch.optim.Optimizer)]
+        optimizers = [thing for thing in things if issubclass(type(thing), torch.optim.Optimizer)]
         self._optimizers = [
             (weakref.ref(optimizer), _entries(optimizer) if self._keeps else {}) for optimizer in optimizers
         ]

@@ -13,7 +13,6 @@ same bits as without.
 
 import contextlib
 import functools
-import gc
 import itertools
 import os
 import threading
@@ -27,8 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import UsageError, _memfit
-from memfit.torch import _compiled, _cuda, _glue, _modes, _pinned, _quantised, _reads
-from memfit.torch._alive import live
+from memfit.torch import _alive, _compiled, _cuda, _glue, _modes, _pinned, _quantised, _reads
 from memfit.torch._errors import parse_bytes
 from memfit.torch._interrupts import Interrupts
 from memfit.torch._slow import Pace
@@ -198,7 +196,7 @@ class Budget:
         except BaseException:
             self._unpin()
             raise
-        for storage in itertools.chain(*live(self.device)):
+        for storage in itertools.chain(*_alive.live(self.device)):
             native.adopt(storage)
         if self.device.type == "cuda":
             native.reserve(_cuda.foreign(self.device, native.stats()["used_bytes"]))
@@ -309,9 +307,8 @@ def names(given: str | Sequence[str]) -> list[str]:
 def leaves() -> list[torch.Tensor]:
     """Parameters that gradients are accumulated for."""
     kinds = (torch.Tensor, torch.nn.Parameter)
-    return [
-        thing for thing in gc.get_objects() if type(thing) in kinds and thing.is_leaf and thing.requires_grad
-    ]
+    tensors = _alive.every(*kinds)
+    return [thing for thing in tensors if type(thing) in kinds and thing.is_leaf and thing.requires_grad]
 
 
 def is_distributed() -> bool:
