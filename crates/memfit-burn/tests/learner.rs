@@ -33,15 +33,15 @@ const BATCH: usize = 128;
 #[derive(Clone, Debug)]
 struct Item {
     features: Vec<f32>,
-    class: usize,
+    class: i64,
 }
 
 /// The same items come again and again, in a `cycle`.
 fn items(count: usize, cycle: usize) -> Vec<Item> {
     let item = |at: usize| {
-        let class = at % CLASSES;
-        let shows = |feature: usize| if feature % CLASSES == class { 0.5 } else { 0.0 };
+        let shows = |feature: usize| if feature % CLASSES == at % CLASSES { 0.5 } else { 0.0 };
         let number = |feature: usize| ((at * 31 + feature * 17) % 23) as f32 / 23.0 - 0.5 + shows(feature);
+        let class = i64::try_from(at % CLASSES).expect("few classes");
         Item { features: (0..WIDTHS[0]).map(number).collect(), class }
     };
     (0..count).map(|at| item(at % cycle)).collect()
@@ -59,7 +59,7 @@ struct Batches;
 impl<B: Backend> Batcher<B, Item, Batch<B>> for Batches {
     fn batch(&self, items: Vec<Item>, device: &B::Device) -> Batch<B> {
         let features: Vec<f32> = items.iter().flat_map(|item| item.features.iter().copied()).collect();
-        let targets: Vec<i64> = items.iter().map(|item| item.class as i64).collect();
+        let targets: Vec<i64> = items.iter().map(|item| item.class).collect();
         Batch {
             features: Tensor::from_data(TensorData::new(features, [items.len(), WIDTHS[0]]), device),
             targets: Tensor::from_data(TensorData::new(targets, [items.len()]), device),
