@@ -140,10 +140,8 @@ impl Job {
         matches!(self, Job::Lint | Job::Docs | Job::Python | Job::Highs)
     }
 
-    /// After those of `before`.
-    fn run(&self, before: &[Job]) -> Result<()> {
+    fn run(&self) -> Result<()> {
         match self {
-            Job::Python if before.contains(&Job::Rust) => python::test(&BESIDE_RUST),
             Job::Lint => lints(),
             Job::Docs => docs(),
             Job::Rust => rust(),
@@ -152,7 +150,7 @@ impl Job {
                 run::say(&format!("skipped: {}", miri::MISSING));
                 Ok(())
             }
-            Job::Python => python::test(&["--package", "memfit-py"]),
+            Job::Python => python::test(),
             Job::Highs => toolchains::solver(),
             Job::Packages => {
                 packages::check()?;
@@ -185,14 +183,14 @@ fn run(command: &Command) -> Result<()> {
         Command::Test { no_python } => {
             rust()?;
             examples()?;
-            if *no_python { Ok(()) } else { python::test(&BESIDE_RUST) }
+            if *no_python { Ok(()) } else { python::test() }
         }
         Command::Ci { jobs } => std::thread::scope(|scope| {
             if jobs.iter().any(Job::needs_python) {
                 // It waits for a network most of the time. Whoever needs it is told of an error.
                 scope.spawn(python::environment);
             }
-            jobs.iter().enumerate().try_for_each(|(at, job)| job.run(&jobs[..at]))
+            jobs.iter().try_for_each(Job::run)
         }),
         Command::Bless => bless(),
         Command::Tidy => tidy(),
@@ -224,8 +222,6 @@ const FEATURES: &str = "memfit-burn/tracing,memfit-burn/train";
 /// What is read, not run, has CUDA, too: no GPU and no toolkit is needed to know that it compiles.
 const READ: &str = "memfit-burn/cuda,memfit-burn/tracing,memfit-burn/train";
 
-/// How the libraries are built after the Rust tests, so that all that those need is there.
-const BESIDE_RUST: [&str; 5] = ["--workspace", "--features", FEATURES, "--lib", "--tests"];
 /// A crate that is not of the workspace.
 const OUTSIDE: &str = "examples/burn-outside/Cargo.toml";
 

@@ -44,18 +44,13 @@ fn make() -> Result<String> {
     Ok(python)
 }
 
-/// Builds the native module as it is for use and puts it beside the Python half of the package, where git ignores it.
+/// Builds the native module and puts it beside the Python half of the package, where git ignores it.
 pub(crate) fn module() -> Result<()> {
     run::command("cargo", ["build", "--release", "--package", "memfit-py"], &[])?;
-    put("release")
-}
-
-/// Takes the native module that was built with `profile`, the name of a folder.
-fn put(profile: &str) -> Result<()> {
     let metadata = run::output("cargo", ["metadata", "--format-version", "1", "--no-deps"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
-    let built = Path::new(target).join(profile).join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
+    let built = Path::new(target).join("release").join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
     let name = if cfg!(windows) { "_memfit.pyd" } else { "_memfit.abi3.so" };
     let beside = Path::new("python/memfit").join(format!("{name}.tmp"));
     // Renamed, so that a Python that has the old one open keeps it.
@@ -94,11 +89,9 @@ pub(crate) fn site() -> Result<()> {
     run::command(&environment()?, ["-m", "mkdocs", "build", "--strict", "--quiet"], &[])
 }
 
-/// Runs the Python tests. Their native module is built by `with`, as the Rust tests are: its planner is slower than in a release by a half,
-/// and what takes minutes to build is built already.
-pub(crate) fn test(with: &[&str]) -> Result<()> {
-    run::command("cargo", ["build"].iter().chain(with), &[])?;
-    put("debug")?;
+/// Runs the Python tests.
+pub(crate) fn test() -> Result<()> {
+    module()?;
     let python = environment()?;
     // Each worker takes one to two GiB.
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(4).to_string();
