@@ -14,6 +14,8 @@ from training import CASES, OPTIMIZERS, digests
 
 import memfit
 import memfit.torch
+from memfit.torch._replay import _binding
+from memfit.torch._replay._record import Call, Window
 
 AMPLE = 1 << 33
 
@@ -345,3 +347,54 @@ def test_what_a_replay_would_leave_out_is_named(body, why: str) -> None:
 def test_copies_are_refused() -> None:
     with pytest.raises(memfit.UsageError, match="recomputation"):
         memfit.torch.fit(lambda: None, AMPLE, replay=True, host_budget="1GiB")
+
+
+def negated(x, y):
+    return torch.mul(x, y).neg()
+
+
+def twice(x, y):
+    torch.mul(x, y)
+    return torch.mul(x, y)
+
+
+def another(x, y):
+    return torch.mul(x, y + 1)
+
+
+def a_number(x, y):
+    return torch.mul(x, 2.0)
+
+
+def made_anew(x, y):
+    return torch.empty_like(torch.mul(x, y))
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (torch.mul, True),
+        *((other, False) for other in (negated, twice, another, a_number, made_anew, torch.div)),
+    ],
+)
+def test_a_function_stands_for_an_op_only_if_that_is_all_it_calls(function, calls) -> None:
+    window = Window(0, torch.float32, 0, (4, 4), (4, 1))
+    op = torch.ops.aten.mul.Tensor
+    call = Call(op, "aten.mul.Tensor", (window, window), {}, [0], [], op=op)
+    assert _binding._calls(function, op, call) is calls
+
+
+def test_functions_stand_for_ops_with_numbers_and_names() -> None:
+    window, row = Window(0, torch.float32, 0, (4, 4), (4, 1)), Window(0, torch.float32, 0, (4,), (1,))
+    for op, args, kwargs, function in (
+        (torch.ops.aten.add.Tensor, (window, window), {"alpha": 0.5}, torch.add),
+        (torch.ops.aten.add_.Tensor, (window, 2), {}, torch.Tensor.add_),
+        (torch.ops.aten.addmm.default, (row, window, window), {}, torch.addmm),
+        (torch.ops.aten.native_dropout.default, (window, 0.5, True), {}, torch.native_dropout),
+        (torch.ops.aten.gelu.default, (window,), {"approximate": "tanh"}, nn.functional.gelu),
+        # `torch.mul` knows tensors alone, and would make one of the number.
+        (torch.ops.aten.mul.Scalar, (window, 0.5), {}, None),
+        (torch.ops.aten.sort.default, (window, 1, True), {}, torch.sort),
+    ):
+        call = Call(op, str(op), args, kwargs, [0], [], op=op)
+        assert _binding.quickest(call) == (function or op), op

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from memfit.torch import _glue
+from memfit.torch._replay._binding import quickest
 from memfit.torch._replay._planned import Free, Planned, Run
 from memfit.torch._replay._record import Call, Recording, Unsuitable, Window
 
@@ -29,6 +30,8 @@ class Program:
             "draw": torch.default_generator.get_state,
             "put": torch.default_generator.set_state,
         }
+        self._functions: dict[int, Callable[..., Any]] = {}
+        """What makes each call, by its address."""
         self._known: dict[int, str] = {}
         """Names of objects, by their addresses."""
         self._constants: dict[Window, str] = {}
@@ -97,7 +100,9 @@ class Program:
             for at, arg in enumerate(call.args)
         ]
         args += [f"{key}={self._expression(value)}" for key, value in call.kwargs.items()]
-        text = f"{self._constant(call.func, 'f')}({', '.join(args)})"
+        # One that updates no statistics is handed none: of such a call nothing was seen.
+        func = call.func if action.again and call.statistics else self._quickest(call)
+        text = f"{self._constant(func, 'f')}({', '.join(args)})"
         saved = f"g{action.call}"
         if call.effect == "seeded" and action.again:
             self._line("now = draw()")
@@ -117,6 +122,11 @@ class Program:
         if call.effect == "seeded" and action.again:
             self._line("put(now)")
             self._line("del now" if action.repeats else f"del now, {saved}")
+
+    def _quickest(self, call: Call) -> Callable[..., Any]:
+        if id(call) not in self._functions:
+            self._functions[id(call)] = quickest(call)
+        return self._functions[id(call)]
 
     def _made(self, window: Window, action: Run) -> str:
         buffer = action.writes[window.storage]

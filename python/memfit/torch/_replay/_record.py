@@ -85,6 +85,8 @@ class Call:
     bindings: list[tuple[int, Window | None]] = field(default_factory=list)
     """Leaves whose gradient is another when the call begins."""
     is_python: bool = False
+    op: Any = None
+    """What `func` calls, where that is one op of PyTorch's."""
 
 
 class Recording(TorchDispatchMode):
@@ -261,6 +263,7 @@ class Recording(TorchDispatchMode):
             effect,
             torch.is_grad_enabled(),
             statistics=statistics,
+            op=func if isinstance(func, torch._ops.OpOverload) else None,
         )
 
     def _end(self, call: Call, result: Any) -> None:
@@ -278,7 +281,8 @@ class Recording(TorchDispatchMode):
             self._state = self._generators()[2]
         if self._inside is not None:
             self._inside.note(call, self.storages)
-        else:
+        elif call.made or call.writes or call.effect != "pure":
+            # `_unsafe_view` shows what is there.
             self.calls.append(call)
 
     def _look_at_generator(self, state: bytes | None = None) -> None:
