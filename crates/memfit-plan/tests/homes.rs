@@ -85,7 +85,7 @@ fn held_to_account(
 fn every_strategy_that_moves_keeps_to_budgets_and_has_the_right_bytes() {
     let (mut found, mut below, mut parked, mut mutants, mut missed) = (0, 0, 0, 0, 0);
     // A part of the graphs; `MEMFIT_ALL=1` takes all.
-    let part = one_of(3);
+    let part = one_of(5);
     for seed in (0..32u64).step_by(part) {
         let layers = 2 + usize::try_from(seed % 5).unwrap();
         let graph = Arc::new(trained(layers, 64, seed));

@@ -203,8 +203,8 @@ fn hybrids_are_not_slower_than_either_alone() {
 fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
     let (mut found, mut tight, mut stores, mut hidden, mut on_disk) = (0, 0, 0, 0, 0);
     // A part of the graphs, and on each a part of the strategies; `MEMFIT_CASES=10000` takes as many graphs and all strategies that
-    // are quick, each graph with one of the memories. A third of the memories, or `MEMFIT_ALL=1` all.
-    let part = one_of(3) as u64;
+    // are quick, each graph with one of the memories. A fifth of the memories, or `MEMFIT_ALL=1` all.
+    let part = one_of(5) as u64;
     let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse::<u64>().ok());
     for seed in 0..cases.unwrap_or(60) {
         let graph = if seed % 3 == 1 { graph_with_choices(seed) } else { graph(seed) };
@@ -445,7 +445,7 @@ fn without_a_link_it_says_so() {
 fn nothing_named_is_faster_than_best() {
     let solvers = ["autotm-static", "autotm-sync", "autotm-async", "swapadvisor"];
     let (mut compared, mut slower, mut worst) = (0u64, 0u64, 1.0f64);
-    for seed in 0..cases(30) {
+    for seed in 0..cases(15) {
         on_random(seed, |nodes, time| {
             let Some(ours) = time(&offload::Best) else { return };
             for other in offload::OFFLOADS {
@@ -459,5 +459,5 @@ fn nothing_named_is_faster_than_best() {
         });
     }
     println!("{compared} compared, {slower} faster than `best`, by {:.2} % at most", 100.0 * (worst - 1.0));
-    assert!(compared > 150 && slower * 20 < compared && worst < 1.02);
+    assert!(compared > 75 && slower * 20 < compared && worst < 1.02);
 }

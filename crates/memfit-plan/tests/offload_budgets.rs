@@ -131,7 +131,7 @@ fn budgets_are_monotone() {
 #[test]
 fn nothing_is_faster_on_graphs_of_few_ops() {
     let (mut same, mut none, mut waits) = (0, 0, 0);
-    for seed in 0..cases(60) {
+    for seed in 0..cases(30) {
         let graph = training(seed);
         let order: Vec<OpId> = graph.op_ids().collect();
         for (part, host) in [(0, 4), (20, 4), (50, 4), (30, 2), (60, 1)] {
@@ -151,5 +151,5 @@ fn nothing_is_faster_on_graphs_of_few_ops() {
         }
     }
     println!("{same} as fast as the best there is, {waits} of which wait; {none} where there is none");
-    assert!(same > 100 && waits > 20 && none > 5);
+    assert!(same > 50 && waits > 10 && none > 2);
 }
