@@ -1,39 +1,17 @@
 """Which storages are there: those of all tensors that Python can reach, and those that only PyTorch reaches.
 
 The interpreter's collector knows most tensors. It does not know those of scripted modules, nor what autograd
-has saved for backward, nor, while they are frozen (`gc.freeze()`), those that were there at that moment.
+has saved for backward.
 """
 
 import contextlib
 import functools
-import gc
-import sys
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
 
-from memfit import _memfit
-from memfit.torch import _glue, _parts
-
-
-class _Thawed:
-    """Is among the collector's objects exactly as long as nobody has frozen them since it was made."""
-
-
-_KINDS = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, LRScheduler, _Thawed)
-_frozen: list[weakref.ref[Any]] = []
-"""What was frozen when `_thawed` was made."""
-_thawed: _Thawed | None = None
-
-
-def every(*kinds: type) -> list[Any]:
-    """All instances of `kinds`, which are tensors, modules, optimizers or schedulers, in the order of the
-    collector; frozen ones, too."""
-    # Proxies may run code of others when they are asked for their class.
-    return [thing for thing in _things() if issubclass(type(thing), kinds)]
+from memfit.torch import _glue, _objects, _parts
 
 
 def live_storages(device: torch.device) -> list[torch.UntypedStorage]:
@@ -84,37 +62,13 @@ def _tensors() -> Iterator[torch.Tensor]:
 
 
 def _tensors_of_python() -> Iterator[torch.Tensor]:
-    for thing in _things():
+    for thing in _objects.every():
         if isinstance(thing, torch.Tensor):
             yield thing
         elif isinstance(thing, torch.jit.ScriptModule):
             with contextlib.suppress(RuntimeError):  # One that is being made.
                 yield from thing.parameters()
                 yield from thing.buffers()
-
-
-def _things() -> list[Any]:
-    """Instances of `_KINDS`."""
-    global _frozen, _thawed
-    objects = gc.get_objects()
-    things = _memfit.instances(objects, _KINDS)
-    if gc.get_freeze_count() > 0:
-        if _thawed is None or not any(thing is _thawed for thing in things):
-            roots = [*objects, *sys.modules.values(), *_frames()]
-            _frozen = [weakref.ref(thing) for thing in _memfit.reachable(roots, _KINDS)]
-            _thawed = _Thawed()
-        things += [thing for thing in (reference() for reference in _frozen) if thing is not None]
-    return things
-
-
-def _frames() -> Iterator[Any]:
-    """What all threads are at: the collector does not know what frames that run have in their variables."""
-    for frame in sys._current_frames().values():
-        at: Any = frame
-        while at is not None:
-            yield at.f_globals
-            yield dict(at.f_locals)
-            at = at.f_back
 
 
 def _saved(nodes: list[Any]) -> Iterator[torch.Tensor]:

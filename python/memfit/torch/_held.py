@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from memfit import _memfit
-from memfit.torch import _alive
+from memfit.torch import _objects
 
 _OURS = (str(Path(__file__).parent.parent), str(Path(torch.__file__).parent), "<")
 """Folders whose lines are nobody's program, and code without a file."""
@@ -42,7 +42,7 @@ def largest(device: torch.device, count: int = 3) -> list[str]:
     Such are parameters, their gradients, the optimizer's state, inputs and results that somebody keeps.
     A text for each: name, type, shape and bytes.
     """
-    found = _alive.every(*_KINDS)
+    found = _objects.every(*_KINDS)
     tensors = [x for x in found if isinstance(x, torch.Tensor) and _is_held(x, device)]
     sizes: dict[int, tuple[int, torch.Tensor]] = {}
     for tensor in tensors:

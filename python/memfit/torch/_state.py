@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from memfit.torch import _alive, _generators
+from memfit.torch import _alive, _generators, _objects
 from memfit.torch._glue import storages
 from memfit.torch._reach import Reach
 
@@ -37,7 +37,7 @@ class State:
             (weakref.ref(storage), _Content(storage) if self._keeps else None)
             for storage in _alive.live_storages(self._device)
         ]
-        things = _alive.every(torch.Tensor, torch.optim.Optimizer)
+        things = _objects.every(torch.Tensor, torch.optim.Optimizer)
         leaves = [thing for thing in things if _is_leaf(thing)]
         # Copies: a step that lets go of its gradients must find their bytes gone.
         self._gradients = [

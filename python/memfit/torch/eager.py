@@ -26,7 +26,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import UsageError, _memfit
-from memfit.torch import _alive, _compiled, _cuda, _glue, _modes, _pinned, _quantised, _reads
+from memfit.torch import _alive, _compiled, _cuda, _glue, _modes, _objects, _pinned, _quantised, _reads
 from memfit.torch._errors import parse_bytes
 from memfit.torch._interrupts import Interrupts
 from memfit.torch._slow import Pace
@@ -307,7 +307,7 @@ def names(given: str | Sequence[str]) -> list[str]:
 def leaves() -> list[torch.Tensor]:
     """Parameters that gradients are accumulated for."""
     kinds = (torch.Tensor, torch.nn.Parameter)
-    tensors = _alive.every(*kinds)
+    tensors = _objects.every(*kinds)
     return [thing for thing in tensors if type(thing) in kinds and thing.is_leaf and thing.requires_grad]
 
 

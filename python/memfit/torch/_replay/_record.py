@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit.torch import _alive, _generators, _glue, _reads
+from memfit.torch import _generators, _glue, _objects, _reads
 from memfit.torch.eager import leaves
 
 SCALAR = 8
@@ -461,7 +461,7 @@ def _calls(recording: Recording) -> Iterator[None]:
     # Others' hooks run within: the call that is made again runs them.
     first: Any = _global_optimizer_pre_hooks
     first.move_to_end(hooks[0].id, last=False)
-    schedulers = [scheduler for scheduler in _alive.every(LRScheduler) if "step" not in vars(scheduler)]
+    schedulers = [scheduler for scheduler in _objects.every(LRScheduler) if "step" not in vars(scheduler)]
     for scheduler in schedulers:
         scheduler.step = _told(recording, scheduler)
     try:
