@@ -134,3 +134,26 @@ def test_the_version_is_that_of_the_workspace():
     assert line == f'version = "{memfit.__version__}"'
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # Run from the source, there is none.
         assert importlib.metadata.version("memfit") == memfit.__version__
+
+
+def test_files_do_not_import_each_other_in_a_circle():
+    """Where they did, it would depend on who is imported first whether one of them can be."""
+    import ast
+    import graphlib
+
+    root = ROOT / "python"
+    files = {path.relative_to(root).with_suffix(""): path for path in (root / "memfit").rglob("*.py")}
+    modules = {".".join(name.parts).removesuffix(".__init__"): path for name, path in files.items()}
+    imported: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        found = set()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {other if other in modules else node.module for other in whole}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+        # A package is there, in part, before what is in it.
+        imported[name] = {other for other in found & modules.keys() if not name.startswith(other)}
+    assert len(imported) > 80
+    tuple(graphlib.TopologicalSorter(imported).static_order())
