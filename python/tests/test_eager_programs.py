@@ -9,12 +9,13 @@ import random
 import pytest
 import torch
 from programs import Program
+from sampling import ALL
 from training import AMPLE, digest
 
 from memfit import BudgetError
 from memfit.torch.eager import Budget
 
-CASES = int(os.environ.get("MEMFIT_CASES", "80"))
+CASES = int(os.environ.get("MEMFIT_CASES", "150" if ALL else "80"))
 PER_TEST = 10
 
 

@@ -196,7 +196,7 @@ fn hybrids_are_not_slower_than_either_alone() {
     }
     println!("{both} plans, {faster} faster than recomputation and offloading alone; {stores} stores");
     let part = part * half;
-    assert!(both >= 30 / part && faster > 2 / part && stores > 30 / part);
+    assert!(both > 30 / part && faster > 2 / part && stores > 30 / part);
 }
 
 #[test]
@@ -445,7 +445,8 @@ fn without_a_link_it_says_so() {
 fn nothing_named_is_faster_than_best() {
     let solvers = ["autotm-static", "autotm-sync", "autotm-async", "swapadvisor"];
     let (mut compared, mut slower, mut worst) = (0u64, 0u64, 1.0f64);
-    for seed in 0..cases(15) {
+    let part = one_of(2) as u64;
+    for seed in 0..cases(30 / part) {
         on_random(seed, |nodes, time| {
             let Some(ours) = time(&offload::Best) else { return };
             for other in offload::OFFLOADS {
@@ -459,5 +460,5 @@ fn nothing_named_is_faster_than_best() {
         });
     }
     println!("{compared} compared, {slower} faster than `best`, by {:.2} % at most", 100.0 * (worst - 1.0));
-    assert!(compared > 75 && slower * 20 < compared && worst < 1.02);
+    assert!(compared > 150 / part && slower * 20 < compared && worst < 1.02);
 }

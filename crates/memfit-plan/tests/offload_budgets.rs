@@ -7,7 +7,7 @@ use memfit_ir::{Bytes, Device, Graph, InPlace, Link, Nanos, OpId, OpSpec, Store,
 use memfit_plan::Context;
 use memfit_plan::schedule::{LEAST_MOVED, Scheduler, Task, early, offload};
 use memfit_testkit::brute::fastest_moves;
-use memfit_testkit::{Layered, Rng, Sketch, cases, device, layered};
+use memfit_testkit::{Layered, Rng, Sketch, cases, device, layered, one_of};
 
 /// Slow or fast, so that all or little of what moves is waited for; beside a disk every third time, which is all there is every
 /// ninth; now and then both directions share their rate, or ops wait for transfers.
@@ -130,8 +130,9 @@ fn budgets_are_monotone() {
 /// On graphs of few ops: exactly the time of the best of all steps, or none where there is none.
 #[test]
 fn nothing_is_faster_on_graphs_of_few_ops() {
-    let (mut same, mut none, mut waits) = (0, 0, 0);
-    for seed in 0..cases(30) {
+    let (mut same, mut none, mut waits) = (0u64, 0u64, 0u64);
+    let part = one_of(2) as u64;
+    for seed in 0..cases(60 / part) {
         let graph = training(seed);
         let order: Vec<OpId> = graph.op_ids().collect();
         for (part, host) in [(0, 4), (20, 4), (50, 4), (30, 2), (60, 1)] {
@@ -145,11 +146,11 @@ fn nothing_is_faster_on_graphs_of_few_ops() {
             let best = fastest_moves(&graph, (&order, in_place), &device, (budget, LEAST_MOVED));
             let ours = offload::Best.plan(&task, budget, &context).ok().and_then(|front| front.time());
             assert_eq!(ours, best, "{what}");
-            same += usize::from(best.is_some());
-            none += usize::from(best.is_none());
-            waits += usize::from(best.is_some_and(|best| best > task.base_time()));
+            same += u64::from(best.is_some());
+            none += u64::from(best.is_none());
+            waits += u64::from(best.is_some_and(|best| best > task.base_time()));
         }
     }
     println!("{same} as fast as the best there is, {waits} of which wait; {none} where there is none");
-    assert!(same > 50 && waits > 10 && none > 2);
+    assert!(same > 100 / part && waits > 20 / part && none > 5 / part);
 }
