@@ -72,7 +72,12 @@ def _blocks(values: Any) -> dict[int, int]:
     """Bytes of the block of each storage in `values`."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
     storages = [tensor.untyped_storage() for tensor in tensors]
-    return {storage._cdata: -(-storage.nbytes() // BLOCK) * BLOCK for storage in storages}
+    return {storage._cdata: block(storage.nbytes()) for storage in storages}
+
+
+def block(size: int) -> int:
+    """Bytes that the caching allocator gives out for `size`."""
+    return -(-size // BLOCK) * BLOCK
 
 
 def prepare(device: torch.device) -> None:
@@ -110,8 +115,12 @@ def is_on_side_stream() -> bool:
 
 def is_chosen_anew(base: str) -> bool:
     """Whether the algorithm of an op on CUDA, or its dropout, may be another one when it is repeated."""
-    cudnn = torch.backends.cudnn
-    return "cudnn_rnn" in base or "cudnn_init_dropout" in base or ("convolution" in base and cudnn.benchmark)
+    return "cudnn_rnn" in base or "cudnn_init_dropout" in base or is_chosen_by_time(base)
+
+
+def is_chosen_by_time(base: str) -> bool:
+    """Whether the algorithm of an op on CUDA is the one that was measured to be fastest in its thread."""
+    return "convolution" in base and torch.backends.cudnn.benchmark
 
 
 def switches() -> tuple[bool, ...]:

@@ -65,7 +65,7 @@ def track(device: torch.device) -> None:
     side_stream = _cuda.is_on_side_stream if device.type == "cuda" else None
     timed = _cuda.timed if device.type == "cuda" else None
     read_by_native[:] = [torch.int64, torch.int32, torch.uint8] if device.type == "cpu" else []
-    state_bytes = _generator(None).get_state().nbytes
+    state_bytes = default_generator(None).get_state().nbytes
 
 
 # Ops
@@ -248,6 +248,11 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
 
 
+def is_chosen_by_time(name: str) -> bool:
+    """Whether the op may have another algorithm in another thread."""
+    return _device.type == "cuda" and _cuda.is_chosen_by_time(name)
+
+
 def op_named(name: str) -> Any:
     """The op that `str` gives this name; `None` if there is none."""
     found: Any = torch.ops
@@ -388,6 +393,11 @@ def window(
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
 
 
+def block(size: int) -> int:
+    """Bytes that the allocator of the tracked device gives out for `size`."""
+    return _cuda.block(size) if _device.type == "cuda" else size
+
+
 def blank(size: int) -> torch.UntypedStorage:
     """Memory of the tracked device."""
     return torch.UntypedStorage(size, device=_device)
@@ -444,10 +454,11 @@ def switches(flush: bool) -> tuple[Any, ...]:
 
 def draw(generator: torch.Generator | None) -> tuple[torch.Generator | None, torch.Tensor]:
     """The state of the generator that the next random op draws from."""
-    return generator, _generator(generator).get_state()
+    return generator, default_generator(generator).get_state()
 
 
-def _generator(generator: torch.Generator | None) -> torch.Generator:
+def default_generator(generator: torch.Generator | None = None) -> torch.Generator:
+    """`generator`, or the one that ops on the tracked device draw from."""
     if generator is not None:
         return generator
     if on_device == "is_cuda":
@@ -473,7 +484,7 @@ def replay(
     ):
         if state is None:
             return func(*args, **kwargs)
-        generator = _generator(state[0])
+        generator = default_generator(state[0])
         now = generator.get_state()
         generator.set_state(state[1])
         try:

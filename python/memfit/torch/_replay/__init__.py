@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import memfit
+from memfit.torch import _glue
 from memfit.torch._replay._guard import Arguments, Reached
 from memfit.torch._replay._planned import Planned, plan
 from memfit.torch._replay._program import Program
@@ -109,6 +110,9 @@ class Replay:
             return None
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             self.why = "a mode is active, which would see none of its ops"
+            return None
+        if _glue.side_stream is not None and _glue.side_stream():
+            self.why = "it is called on another stream than the device's own"
             return None
         self.why = self._arguments.differs(args, kwargs)
         if self.why is not None:

@@ -27,8 +27,8 @@ class Program:
             "set_grad": torch._C._set_grad_enabled,
             "as_strided": torch.as_strided,
             "window": _glue.window,
-            "draw": torch.default_generator.get_state,
-            "put": torch.default_generator.set_state,
+            "draw": _glue.default_generator().get_state,
+            "put": _glue.default_generator().set_state,
         }
         self._functions: dict[int, Callable[..., Any]] = {}
         """What makes each call, by its address."""
@@ -214,7 +214,7 @@ class Program:
             noted = self._recording.storages[number]
             strong = noted.weak.strong()
             if strong is None and noted.content is not None:
-                strong = torch.UntypedStorage(list(noted.content))
+                strong = torch.UntypedStorage(list(noted.content)).to(device=noted.device)
             if strong is None:
                 raise Unsuitable("it reads a tensor that no op was seen to make")
             self._storages[number] = strong

@@ -50,9 +50,10 @@ class Storage:
     """A storage that the step uses."""
 
     bytes: int
-    """0 on a device without a budget."""
+    """Of its block; 0 on a device without a budget."""
     weak: Any
     """Keeps its address from being used again."""
+    device: torch.device
     made: bool = False
     """By an op of the step."""
     argument: int | None = None
@@ -120,7 +121,7 @@ class Recording(TorchDispatchMode):
         self._bound: list[Window | int | None] = []
         self._inside: _Inside | None = None
         self._known: dict[Any, dict[str, Any]] = {}
-        self._state: bytes | None = None
+        self._state: list[bytes] = []
         self._statistics: set[int] = set()
         self._has_backward = self._is_looking = False
 
@@ -131,11 +132,12 @@ class Recording(TorchDispatchMode):
         self._bound = [_address(leaf.grad) for leaf in self.leaves]
         holds = [_hold(leaf.grad) for leaf in self.leaves]
         self._sizes = [
-            0 if leaf.grad is None else leaf.grad.untyped_storage().nbytes() for leaf in self.leaves
+            0 if leaf.grad is None else _glue.block(leaf.grad.untyped_storage().nbytes())
+            for leaf in self.leaves
         ]
         self.before = list(self._bound)  # type: ignore[arg-type]
         shared = self._generators()
-        self._state = shared[2]
+        self._state = shared[2:]
         with contextlib.ExitStack() as stack:
             stack.enter_context(_calls(self))
             stack.enter_context(_reads.heard(self._hear))
@@ -145,7 +147,7 @@ class Recording(TorchDispatchMode):
         now = self._generators()
         if now[:2] != shared[:2]:
             self.refuse("it draws from the generator of `random` or NumPy")
-        self._look_at_generator(now[2])
+        self._look_at_generators(now[2:])
 
     def _hear(self) -> None:
         """A tensor is read without an op: what becomes of what is read, nobody sees."""
@@ -230,6 +232,8 @@ class Recording(TorchDispatchMode):
     def _begin(self, func: Any, info: dict[str, Any], args: Any, kwargs: Any) -> Call:
         if torch.is_inference_mode_enabled():
             raise Unsuitable("it runs in inference mode")
+        if _glue.side_stream is not None and _glue.side_stream():
+            raise Unsuitable("it runs ops on a stream of its own")
         name = str(info["name"])
         if self._inside is None:
             _check(func, info)
@@ -251,7 +255,7 @@ class Recording(TorchDispatchMode):
         if generator or unordered == "always" or (unordered == "threads" and torch.get_num_threads() > 1):
             effect = "once"
         if info["effect"] == "seeded" and not generator:
-            self._look_at_generator()
+            self._look_at_generators()
         self._has_backward = self._has_backward or torch._C._current_graph_task_id() != -1
         return Call(
             info["call"],
@@ -275,19 +279,22 @@ class Recording(TorchDispatchMode):
                 if address not in self._numbers:
                     window = self._window(made, made=True)
                     call.made.append((at if several else None, window))
-            elif made is not None and self._inside is None:
+            elif made is not None and self._inside is None and not isinstance(made, int):
                 raise Unsuitable(f"`{call.name}` gives Python a value")
         if call.effect == "seeded":
-            self._state = self._generators()[2]
+            self._state = self._generators()[2:]
+            touched = [*call.writes, *(window.storage for _, window in call.made)]
+            if not any(self.storages[number].bytes for number in touched):
+                call.effect = "once"  # It draws from the generator of a device without a budget.
         if self._inside is not None:
             self._inside.note(call, self.storages)
         elif call.made or call.writes or call.effect != "pure":
             # `_unsafe_view` shows what is there.
             self.calls.append(call)
 
-    def _look_at_generator(self, state: bytes | None = None) -> None:
-        """Nobody but ops may have moved PyTorch's generator."""
-        if (state or self._generators()[2]) != self._state:
+    def _look_at_generators(self, states: list[bytes] | None = None) -> None:
+        """Nobody but ops may have moved PyTorch's generators."""
+        if (states or self._generators()[2:]) != self._state:
             self.refuse("it sets PyTorch's generator, or draws from it unseen")
 
     def _template(self, value: Any) -> Any:
@@ -315,7 +322,8 @@ class Recording(TorchDispatchMode):
         number = self._numbers.get(storage._cdata)
         if number is None:
             size = storage.nbytes()
-            noted = Storage(size if getattr(tensor, _glue.on_device) else 0, Weak(storage), made)
+            taken = _glue.block(size) if getattr(tensor, _glue.on_device) else 0
+            noted = Storage(taken, Weak(storage), storage.device, made)
             noted.argument = self._arguments.get(storage._cdata)
             if not made and noted.argument is None and size <= SCALAR:
                 noted.content = self._content(storage) if size else ()
@@ -377,7 +385,7 @@ class Recording(TorchDispatchMode):
         inside.call.reads = [number for number in inside.call.reads if number not in made]
         inside.call.writes = [number for number in inside.call.writes if number not in made]
         inside.call.scratch = inside.peak
-        self._state = self._generators()[2]
+        self._state = self._generators()[2:]
         self.calls.append(inside.call)
 
 
@@ -431,8 +439,12 @@ def _check(func: Any, info: dict[str, Any]) -> None:
         raise Unsuitable(f"it runs `{name}`, which is none of PyTorch's own")
     by_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)
     kinds = {str(value.type) for value in func._schema.returns}
-    if by_data or info["by_data"] or not kinds <= {"Tensor", "List[Tensor]", "Optional[Tensor]"}:
+    # Attention says beside its tensors how long its sequences are: numbers that follow from shapes.
+    tensors = {"Tensor", "List[Tensor]", "Optional[Tensor]"}
+    if by_data or info["by_data"] or not kinds <= (tensors | {"int"} if kinds & tensors else tensors):
         raise Unsuitable(f"what it does depends on data (`{name}`)")
+    if _glue.is_chosen_by_time(name):
+        raise Unsuitable(f"`cudnn.benchmark` chooses the algorithm of `{name}` in each thread anew")
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:
