@@ -231,8 +231,8 @@ def within(
     training = Training(case, device)
     told: dict[str, Any] = {}
     try:
-        if kind == "fit":
-            fitted = memfit.torch.fit(training.step, budget, **means)
+        if kind in ("fit", "replay"):
+            fitted = memfit.torch.fit(training.step, budget, replay=kind == "replay", **means)
             with contextlib.closing(fitted):
                 told = timed(training, fitted, steps)
                 report = fitted.report
@@ -249,6 +249,9 @@ def within(
                     "notes": report.notes,
                     "lost": [report.lost_copies, report.lost_why],
                     "evictions": fitted._budget._native.stats()["evictions"],
+                    "replayed": [report.replayed, report.replay_why],
+                    "encoded_bytes": report.encoded_bytes,
+                    "losses": [float(loss) for loss in training.losses],
                 }
         else:
             with Budget(budget, device=device, **means) as active:
@@ -277,7 +280,7 @@ Rows = Iterator[dict[str, Any]]
 
 
 def models(device: torch.device, large: bool) -> Rows:
-    """Each model plainly, twice, then within half of what its step takes, op by op and by a plan."""
+    """Each model plainly, twice, then within half of what its step takes and with room to spare."""
     for name, case in cases(large).items():
         steps = 8
         _, bits = plain(case, device, steps)
@@ -285,9 +288,9 @@ def models(device: torch.device, large: bool) -> Rows:
         base = {**again, "steps": steps, "repeats": bits == other}
         yield {"model": name, "kind": "plain", **base}
         least = again["persistent_bytes"]
-        for share in (0.5,):
+        for share, kinds in ((0.5, ("enable", "fit", "replay")), (2.0, ("enable", "replay"))):
             budget = least + int(share * (again["peak_bytes"] - least))
-            for kind in ("enable", "fit"):
+            for kind in kinds:
                 yield {"model": name, "share": share, **compared(case, device, budget, kind, bits, base)}
 
 
@@ -305,7 +308,7 @@ def swap(device: torch.device, large: bool) -> Rows:
         for kind, means in (
             ("enable", {"host_budget": host, "recompute": False}),
             ("fit", {"host_budget": host, "recompute": False}),
-            ("fit", {"host_budget": host}),
+            ("fit", {"host_budget": host, "plan_seconds": 10.0}),
         ):
             yield {"model": name, **compared(case, device, budget, kind, bits, base, **means)}
 
@@ -320,7 +323,8 @@ def gpt(device: torch.device, large: bool) -> Rows:
     base, bits = plain(case, device, 8)
     base["steps"] = 8
     yield {"model": "gpt", "kind": "plain", **base}
-    for kind, means in (("enable", {}), ("fit", {}), ("fit", {"host_budget": 32 * GIB if large else GIB})):
+    host = {"host_budget": 32 * GIB if large else GIB, "plan_seconds": 10.0}
+    for kind, means in (("enable", {}), ("fit", {}), ("replay", {}), ("fit", host)):
         yield {"model": "gpt", **compared(case, device, base["peak_bytes"] // 2, kind, bits, base, **means)}
 
 
@@ -345,6 +349,56 @@ def resnet50(device: torch.device, large: bool) -> Rows:
             told["within_budget"] = told["peak_bytes"] <= memory
             told["times_per_image"] = told["step_seconds"] / factor / base["step_seconds"]
         yield told
+
+
+def codecs(device: torch.device, large: bool) -> Rows:
+    """Values that wait in fewer bits: signs, which lose nothing, and eight bits, by name."""
+    case = cases(large)["resnet18"]
+    base, bits = plain(case, device, 8)
+    base["steps"] = 8
+    yield {"model": "resnet18", "kind": "plain", **base}
+    least = base["persistent_bytes"]
+    for share, means in (
+        (0.8, {"lossless": ["binarize"]}),
+        (0.8, {"lossy": ["cast-bf16"], "strategy": "compress:best"}),
+        (0.8, {"lossy": ["int8"], "strategy": "compress:best"}),
+        (0.8, {"lossy": ["int8+mask"], "strategy": "compress:best"}),
+    ):
+        budget = least + int(share * (base["peak_bytes"] - least))
+        row = compared(case, device, budget, "fit", bits, base, **means)
+        if "lossy" in means:
+            row.pop("same_bits", None)
+        yield {"model": "resnet18", "share": share, **row}
+
+
+def compiled(device: torch.device, large: bool) -> Rows:
+    """`torch.compile` with PyTorch's partitioner, and with memfit's at less memory."""
+    import torch._inductor.config as inductor
+
+    case = cases(large)["gpt-bf16" if large else "gpt"]
+
+    def measured(partitioner: Any) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        clear(device)
+        torch._dynamo.reset()
+        training = Training(case, device)
+        with inductor.patch(custom_partitioner_fn=partitioner, fallback_random=True):
+            training.model = torch.compile(training.model)
+            # While it is compiled, kernels are tried.
+            training.losses.append(training.step())
+            return timed(training, training.step, 6), training.losses
+
+    base, expected = measured(None)
+    yield {"model": "gpt-bf16", "kind": "compiled", **base}
+    for budget in ("100%", "80%", "60%"):
+        partitioner = memfit.torch.partition(budget=budget)
+        try:
+            row, losses = measured(partitioner)
+        except Exception as error:
+            yield {"model": "gpt-bf16", "kind": "partition", "budget": budget, "refused": str(error)[-400:]}
+            continue
+        row["budgets"] = [region.budget_bytes for region in partitioner.regions]
+        row["largest_difference"] = max(float((a - b).abs()) for a, b in zip(expected, losses, strict=True))
+        yield {"model": "gpt-bf16", "kind": "partition", "budget": budget, **row}
 
 
 def doubts(device: torch.device, large: bool) -> Rows:
@@ -458,6 +512,8 @@ SLICES: dict[str, Callable[[torch.device, bool], Rows]] = {
     "swap": swap,
     "gpt": gpt,
     "resnet50": resnet50,
+    "codecs": codecs,
+    "compiled": compiled,
     "graphs": graphs,
     "doubts": doubts,
     "burn": burn,

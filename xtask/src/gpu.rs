@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::{python, run};
 
 /// Slices, each of less than ten minutes on a GPU of 2022.
-pub(crate) const SLICES: [&str; 7] = ["gpt", "resnet50", "swap", "models", "graphs", "doubts", "burn"];
+pub(crate) const SLICES: [&str; 9] =
+    ["gpt", "resnet50", "swap", "models", "codecs", "compiled", "graphs", "doubts", "burn"];
 
 /// Runs `slices` on `device` (`cuda` or `cpu`), with the interpreter `python` or that of the test environment; `record` also
 /// writes what was measured under `bench/record/`.

@@ -51,8 +51,12 @@ class Reached(Reach):
                 return f"`{name}` has changed"
         return None if self._windows() == self._where else "a tensor has other memory, or needs a gradient"
 
-    def _windows(self) -> list[tuple[int, bool]]:
-        return [(tensor.data_ptr(), tensor.requires_grad) for tensor in self._tensors]
+    def _windows(self) -> list[tuple[int, int, bool]]:
+        # Not the address of the bytes: who asks for that within a budget may write there.
+        return [
+            (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.requires_grad)
+            for tensor in self._tensors
+        ]
 
     def _visit(self, name: str, thing: Any) -> None:
         if not isinstance(thing, (torch.optim.Optimizer, LRScheduler)):

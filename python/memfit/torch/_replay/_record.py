@@ -6,6 +6,7 @@ Python's.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -123,7 +124,7 @@ class Recording(TorchDispatchMode):
         self._known: dict[Any, dict[str, Any]] = {}
         self._state: list[bytes] = []
         self._statistics: set[int] = set()
-        self._has_backward = self._is_looking = False
+        self._has_backward = False
 
     @contextlib.contextmanager
     def on(self) -> Iterator["Recording"]:
@@ -136,7 +137,7 @@ class Recording(TorchDispatchMode):
             for leaf in self.leaves
         ]
         self.before = list(self._bound)  # type: ignore[arg-type]
-        shared = self._generators()
+        shared = _generators.states()
         self._state = shared[2:]
         with contextlib.ExitStack() as stack:
             stack.enter_context(_calls(self))
@@ -144,22 +145,15 @@ class Recording(TorchDispatchMode):
             stack.enter_context(self)
             yield self
         del holds
-        now = self._generators()
+        now = _generators.states()
         if now[:2] != shared[:2]:
             self.refuse("it draws from the generator of `random` or NumPy")
         self._look_at_generators(now[2:])
 
     def _hear(self) -> None:
         """A tensor is read without an op: what becomes of what is read, nobody sees."""
-        if self._inside is None and not self._is_looking:
+        if self._inside is None:
             self.refuse("it reads a tensor without an op (`numpy`, `tolist`, `data_ptr`)")
-
-    def _generators(self) -> list[bytes]:
-        self._is_looking = True
-        try:
-            return _generators.states()
-        finally:
-            self._is_looking = False
 
     def refuse(self, why: str) -> None:
         """The step can't be replayed; the first reason stands."""
@@ -282,7 +276,7 @@ class Recording(TorchDispatchMode):
             elif made is not None and self._inside is None and not isinstance(made, int):
                 raise Unsuitable(f"`{call.name}` gives Python a value")
         if call.effect == "seeded":
-            self._state = self._generators()[2:]
+            self._state = _generators.states()[2:]
             touched = [*call.writes, *(window.storage for _, window in call.made)]
             if not any(self.storages[number].bytes for number in touched):
                 call.effect = "once"  # It draws from the generator of a device without a budget.
@@ -294,7 +288,7 @@ class Recording(TorchDispatchMode):
 
     def _look_at_generators(self, states: list[bytes] | None = None) -> None:
         """Nobody but ops may have moved PyTorch's generators."""
-        if (states or self._generators()[2:]) != self._state:
+        if (states or _generators.states()[2:]) != self._state:
             self.refuse("it sets PyTorch's generator, or draws from it unseen")
 
     def _template(self, value: Any) -> Any:
@@ -332,12 +326,11 @@ class Recording(TorchDispatchMode):
         return number
 
     def _content(self, storage: torch.UntypedStorage) -> tuple[int, ...] | None:
-        self._is_looking = True
-        try:
-            with torch._C._DisableTorchDispatch():
-                return tuple(_glue.flat(storage).tolist()) if self._native.is_resident(storage) else None
-        finally:
-            self._is_looking = False
+        if not self._native.is_resident(storage):
+            return None
+        with torch._C._DisableTorchDispatch():
+            # Not as a budget watches it: the step itself does not read it.
+            return tuple(inspect.unwrap(torch.Tensor.tolist)(_glue.flat(storage)))
 
     def _bindings(self) -> list[tuple[int, Window | None]]:
         """What gradients have become since it was asked last."""
@@ -385,7 +378,7 @@ class Recording(TorchDispatchMode):
         inside.call.reads = [number for number in inside.call.reads if number not in made]
         inside.call.writes = [number for number in inside.call.writes if number not in made]
         inside.call.scratch = inside.peak
-        self._state = self._generators()[2:]
+        self._state = _generators.states()[2:]
         self.calls.append(inside.call)
 
 
