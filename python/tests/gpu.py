@@ -232,6 +232,8 @@ def within(
     told: dict[str, Any] = {}
     try:
         if kind in ("fit", "replay"):
+            if kind == "replay":
+                means = {"plan_seconds": 8.0, **means}
             fitted = memfit.torch.fit(training.step, budget, replay=kind == "replay", **means)
             with contextlib.closing(fitted):
                 told = timed(training, fitted, steps)
@@ -342,8 +344,8 @@ def resnet50(device: torch.device, large: bool) -> Rows:
     most = int((memory - peaks[0]) / each) + low
     base, _ = plain(at(most), device, 4)
     yield {"model": "resnet50", "kind": "plain", "batch": most, "memory_bytes": memory, **base}
-    for factor, kind in ((2, "enable"), (2, "fit"), (3, "enable"), (3, "fit"), (4, "enable")):
-        told, _ = within(at(factor * most), device, 6, memory, kind)
+    for factor, kind in ((2, "enable"), (2, "replay"), (3, "enable"), (3, "fit"), (3, "replay")):
+        told, _ = within(at(factor * most), device, 8, memory, kind)
         told |= {"model": "resnet50", "kind": kind, "batch": factor * most, "memory_bytes": memory}
         if "step_seconds" in told:
             told["within_budget"] = told["peak_bytes"] <= memory
@@ -352,7 +354,25 @@ def resnet50(device: torch.device, large: bool) -> Rows:
 
 
 def codecs(device: torch.device, large: bool) -> Rows:
-    """Values that wait in fewer bits: signs, which lose nothing, and eight bits, by name."""
+    """Values that wait in fewer bits: how fast and how near, and in a training."""
+    from memfit.torch import _coded, _glue
+
+    _glue.track(device)
+    value = torch.linspace(0, 1, 16 << 20 if large else 1 << 12, device=device)
+    for name in _coded.CODERS:
+        coded = _coded.Coded()
+        rates = coded.rates(name)
+        number = coded.store(value.untyped_storage(), name, 1)
+        coded.load(number)
+        made = coded.wait(number)
+        assert made is not None
+        back = _glue.window(made, torch.float32, 0, value.shape, (1,))
+        yield {
+            "codec": name,
+            "bytes_per_second": rates,
+            "share": coded.taken(number) / value.untyped_storage().nbytes(),
+            "largest_difference": float((back - value).abs().max()),
+        }
     case = cases(large)["resnet18"]
     base, bits = plain(case, device, 8)
     base["steps"] = 8
@@ -545,23 +565,28 @@ def main() -> int:
         torch.set_num_threads(1)
     record: dict[str, Any] = {"about": about(device), "rows": []}
     faults = 0
+
+    def take(row: dict[str, Any]) -> None:
+        # A slice may be ended from outside: what there is so far is written down.
+        record["rows"].append(row)
+        if options.out:
+            with open(options.out, "w") as file:
+                json.dump(record, file, indent=1)
+
     for name in options.slices.split(","):
         began = time.perf_counter()
         try:
             for row in SLICES[name](device, device.type == "cuda"):
                 row = {"slice": name, **row}
-                record["rows"].append(row)
+                take(row)
                 print(json.dumps(row), flush=True)
                 faults += row.get("same_bits") is False or row.get("within_budget") is False
         except Exception:
             faults += 1
             row = {"slice": name, "error": traceback.format_exc()[-2000:]}
-            record["rows"].append(row)
+            take(row)
             print(json.dumps(row), flush=True)
-        record["rows"].append({"slice": name, "seconds": time.perf_counter() - began})
-        if options.out:
-            with open(options.out, "w") as file:
-                json.dump(record, file, indent=1)
+        take({"slice": name, "seconds": time.perf_counter() - began})
     print(f"{len(record['rows'])} rows, {faults} faults", flush=True)
     return 1 if faults else 0
 

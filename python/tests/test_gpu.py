@@ -41,11 +41,8 @@ class Allocator:
         self.used += size
         self.most = max(self.most, self.used)
 
-    def memory_allocated(self, device=None):
-        return self.used
-
-    def max_memory_allocated(self, device=None):
-        return self.most
+    def memory_stats_as_nested_dict(self, device=None):
+        return {"allocated_bytes": {"all": {"current": self.used, "peak": self.most}}}
 
     def reset_peak_memory_stats(self, device=None):
         self.most = self.used
@@ -56,7 +53,7 @@ class Allocator:
 
 def test_a_peak_outlives_the_measurements_after_it(monkeypatch):
     allocator = Allocator()
-    for name in ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats", "current_device"):
+    for name in ("memory_stats_as_nested_dict", "reset_peak_memory_stats", "current_device"):
         monkeypatch.setattr(torch.cuda, name, getattr(allocator, name))
     device = torch.device("cuda")
     allocator.take(100)

@@ -25,9 +25,18 @@ def begin_peak(device: torch.device) -> None:
     _highest[_index(device)] = 0
 
 
+def allocated(device: torch.device | int | None = None) -> tuple[int, int]:
+    """Bytes that the allocator has given out, now and at most since its peak was reset.
+
+    `torch.cuda.memory_allocated` makes a table of all that it counts, which takes longer than most ops.
+    """
+    told = torch.cuda.memory_stats_as_nested_dict(device).get("allocated_bytes", {}).get("all", {})
+    return told.get("current", 0), told.get("peak", 0)
+
+
 def peak(device: torch.device) -> int:
     """The most bytes since `begin_peak`, in blocks as the allocator gives them out."""
-    return max(torch.cuda.max_memory_allocated(device), _highest.get(_index(device), 0))
+    return max(allocated(device)[1], _highest.get(_index(device), 0))
 
 
 def measured(call: Callable[[], Result]) -> tuple[Result, int, int]:
@@ -36,11 +45,12 @@ def measured(call: Callable[[], Result]) -> tuple[Result, int, int]:
     The allocator has one peak, which is reset for this: `peak` remembers what it was.
     """
     at = torch.cuda.current_device()
-    _highest[at] = max(_highest.get(at, 0), torch.cuda.max_memory_allocated())
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
+    before, highest = allocated(at)
+    _highest[at] = max(_highest.get(at, 0), highest)
+    torch.cuda.reset_peak_memory_stats(at)
     result = call()
-    return result, torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+    after, most = allocated(at)
+    return result, most - before, after - before
 
 
 def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
@@ -100,7 +110,7 @@ def foreign(device: torch.device, known: int) -> int:
     """Bytes of the allocator beyond the `known` ones: workspaces that libraries keep, and what blocks were
     rounded up to.
     """
-    return max(0, torch.cuda.memory_allocated(device) - known)
+    return max(0, allocated(device)[0] - known)
 
 
 def _index(device: torch.device) -> int:

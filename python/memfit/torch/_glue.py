@@ -411,6 +411,12 @@ def here(storage: torch.UntypedStorage) -> torch.UntypedStorage:
         return flat(storage).cpu().untyped_storage()
 
 
+def synchronize() -> None:
+    """Waits until the tracked device has done what it was told."""
+    if _device.type == "cuda":
+        torch.cuda.synchronize(_device)
+
+
 def room(size: int) -> torch.UntypedStorage:
     """Memory of the process, of which a storage of the tracked device will be made."""
     return torch.UntypedStorage(size)

@@ -96,7 +96,7 @@ def given_out(device: torch.device) -> int | None:
     `None` where nobody counts.
     """
     if device.type == "cuda":
-        return torch.cuda.memory_allocated(device)
+        return _cuda.allocated(device)[0]
     if device.type != "cpu" or not COUNTED:
         return None
     used, outer = _memfit.allocator_begin(False)

@@ -123,7 +123,7 @@ impl Eager {
         }
         let means = means.unwrap_or_default();
         let patience = means.patience.filter(|_| !evict_all);
-        let settings = means.settings(Bytes(budget))?;
+        let settings = means.settings(glue.py(), Bytes(budget))?;
         let storing = if evict_all { Storing::Never } else { settings.storing };
         let (align, evictor) = (Bytes(align), evictor.to_owned());
         let parking = settings.parking && !evict_all;

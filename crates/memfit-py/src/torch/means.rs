@@ -64,18 +64,27 @@ impl Means {
     }
 
     /// Settings of an engine with so many bytes.
-    pub(super) fn settings(&self, budget: Bytes) -> PyResult<Settings> {
+    pub(super) fn settings(&self, py: Python<'_>, budget: Bytes) -> PyResult<Settings> {
         let started = Instant::now();
         let settings =
             host_settings(budget, &self.room(), [&self.lossless, &self.lossy], &|| started.elapsed());
         let storing = if self.recompute { Storing::WhereCheaper } else { Storing::Always };
         let parking = self.room().host.is_some() || self.room().disk.is_some();
-        settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {
-            let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-            match failure {
-                Failure::Resources { .. } => PyOSError::new_err(format!("{failure}{hint}")),
-                _ => PyValueError::new_err(format!("{failure}{hint}")),
+        let mut settings =
+            settings.map(|settings| Settings { storing, parking, ..settings }).map_err(|failure| {
+                let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                match failure {
+                    Failure::Resources { .. } => PyOSError::new_err(format!("{failure}{hint}")),
+                    _ => PyValueError::new_err(format!("{failure}{hint}")),
+                }
+            })?;
+        if let Some(coded) = &self.coded {
+            // The device encodes by its own ops, at its own pace.
+            for (codec, encode, decode) in &mut settings.codecs {
+                let rates = coded.bind(py).call_method1("rates", (codec.name(),))?;
+                (*encode, *decode) = rates.extract()?;
             }
-        })
+        }
+        Ok(settings)
     }
 }

@@ -26,7 +26,10 @@ from memfit.torch.eager import leaves
 
 SCALAR = 8
 """Bytes of a storage whose content is compared where nothing was seen to make it: `torch.tensor(0.5)`."""
-_UNREAD = {"aten.native_batch_norm_backward.default": (7, (3, 4))}
+_UNREAD: dict[str, tuple[int | None, tuple[int, ...]]] = {
+    "aten.native_batch_norm_backward.default": (7, (3, 4)),
+    "aten.cudnn_batch_norm_backward.default": (None, (3, 4)),
+}
 """Places of running statistics that backward is handed and does not read where a flag is set: its place."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -240,8 +243,8 @@ class Recording(TorchDispatchMode):
         marked += [named[key] for key in names if key in named]
         for at in statistics:
             self._statistics |= set(numbers(template[at]))
-        on, unread = _UNREAD.get(name, (0, ()))
-        left_out = {*statistics, *(unread if len(args) > on and args[on] is True else ())}
+        on, unread = _UNREAD.get(name, (None, ()))
+        left_out = {*statistics, *(unread if on is None or (len(args) > on and args[on] is True) else ())}
         reads = [arg for at, arg in enumerate(template) if at not in left_out]
         generator = any(isinstance(leaf, torch.Generator) for leaf in (*args, *kwargs.values()))
         effect = str(info["effect"])
