@@ -150,7 +150,6 @@ class Training:
         )
         self.batch = tuple(tensor.to(device) for tensor in case.batch())
         torch.manual_seed(1)
-        self.losses: list[torch.Tensor] = []
 
     def step(self) -> torch.Tensor:
         self.optimizer.zero_grad()
@@ -160,12 +159,12 @@ class Training:
         self.optimizer.step()
         return loss.detach()
 
-    def digest(self) -> str:
-        """Of the bits of losses, gradients, parameters, buffers and optimizer state."""
+    def digest(self, losses: list[torch.Tensor]) -> str:
+        """Of the bits of `losses`, gradients, parameters, buffers and optimizer state."""
         known = hashlib.blake2b()
         states = (value for state in self.optimizer.state.values() for value in state.values())
         gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
-        for tensor in [*self.losses, *self.model.state_dict().values(), *gradients, *states]:
+        for tensor in [*losses, *self.model.state_dict().values(), *gradients, *states]:
             flat = torch.as_tensor(tensor).detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             known.update(flat.numpy().tobytes())
         return known.hexdigest()
@@ -194,8 +193,13 @@ def clear(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def timed(training: Training, step: Callable[[], torch.Tensor], steps: int) -> dict[str, Any]:
-    """Takes `steps`: time of each, and the most bytes at a time by PyTorch's own count."""
+def timed(
+    training: Training, step: Callable[[], torch.Tensor], steps: int, losses: list[torch.Tensor]
+) -> dict[str, Any]:
+    """Takes `steps`: time of each, and the most bytes at a time by PyTorch's own count.
+
+    A step that reaches a list which grows is not replayed, so `losses` are not the training's.
+    """
     device, times = training.device, []
     watched = device.type == "cuda" or not isinstance(step, memfit.torch.Fitted)
     meter = memfit.torch.Meter(device)
@@ -203,7 +207,7 @@ def timed(training: Training, step: Callable[[], torch.Tensor], steps: int) -> d
         for _ in range(steps):
             synchronize(device)
             began = time.perf_counter()
-            training.losses.append(step())
+            losses.append(step())
             synchronize(device)
             times.append(time.perf_counter() - began)
     return {
@@ -217,10 +221,11 @@ def timed(training: Training, step: Callable[[], torch.Tensor], steps: int) -> d
 def plain(case: Case, device: torch.device, steps: int) -> tuple[dict[str, Any], str]:
     clear(device)
     training = Training(case, device)
-    told = timed(training, training.step, steps)
+    losses: list[torch.Tensor] = []
+    told = timed(training, training.step, steps, losses)
     # What outlives a step, and what it takes at its peak beside that.
     told["persistent_bytes"] = allocated(device)
-    return told, training.digest()
+    return told, training.digest(losses)
 
 
 def within(
@@ -230,13 +235,14 @@ def within(
     clear(device)
     training = Training(case, device)
     told: dict[str, Any] = {}
+    losses: list[torch.Tensor] = []
     try:
         if kind in ("fit", "replay"):
             if kind == "replay":
                 means = {"plan_seconds": 8.0, **means}
             fitted = memfit.torch.fit(training.step, budget, replay=kind == "replay", **means)
             with contextlib.closing(fitted):
-                told = timed(training, fitted, steps)
+                told = timed(training, fitted, steps, losses)
                 report = fitted.report
                 if device.type == "cpu":
                     # Scratch memory can't be measured while a meter counts.
@@ -253,17 +259,17 @@ def within(
                     "evictions": fitted._budget._native.stats()["evictions"],
                     "replayed": [report.replayed, report.replay_why],
                     "encoded_bytes": report.encoded_bytes,
-                    "losses": [float(loss) for loss in training.losses],
+                    "losses": [float(loss) for loss in losses],
                 }
         else:
             with Budget(budget, device=device, **means) as active:
-                told = timed(training, training.step, steps)
+                told = timed(training, training.step, steps, losses)
                 told["recomputed_ops"] = active.stats["recomputed_ops"]
                 told["moved_bytes"] = active.stats["stored_bytes"]
                 told["counted_bytes"] = active.stats["peak_bytes"]
     except BudgetError as error:
         return {"refused": str(error)[:400], "least_budget_bytes": error.least_budget_bytes}, None
-    return told, training.digest()
+    return told, training.digest(losses)
 
 
 def compared(
@@ -404,8 +410,8 @@ def compiled(device: torch.device, large: bool) -> Rows:
         with inductor.patch(custom_partitioner_fn=partitioner, fallback_random=True):
             training.model = torch.compile(training.model)
             # While it is compiled, kernels are tried.
-            training.losses.append(training.step())
-            return timed(training, training.step, 6), training.losses
+            losses = [training.step()]
+            return timed(training, training.step, 6, losses), losses
 
     base, expected = measured(None)
     yield {"model": "gpt-bf16", "kind": "compiled", **base}

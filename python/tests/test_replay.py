@@ -14,7 +14,8 @@ from training import CASES, OPTIMIZERS, digests
 
 import memfit
 import memfit.torch
-from memfit.torch._replay import _binding
+from memfit.torch import _replay
+from memfit.torch._replay import _binding, _record
 from memfit.torch._replay._record import Call, Window
 
 AMPLE = 1 << 33
@@ -260,6 +261,38 @@ def test_under_a_mode_the_step_runs_itself() -> None:
     with Sees():
         fitted(*program.batches[6])
     assert (fitted.report.replayed, "mode" in fitted.report.replay_why, Sees.ops > 20) == (2, True, True)
+
+
+def test_what_changes_before_each_call_is_planned_once_and_then_left_alone(monkeypatch) -> None:
+    program, plans = Program(), []
+    program.seen, planned = [], _replay.plan
+    monkeypatch.setattr(_replay, "plan", lambda *args: plans.append(1) or planned(*args))
+    recorded, begins = [], _record.Recording.on
+    monkeypatch.setattr(_record.Recording, "on", lambda self: recorded.append(1) or begins(self))
+    fitted = memfit.torch.fit(program.plain, AMPLE, replay=True, check=False)
+    for at in range(16):
+        program.seen.append(fitted(*program.batches[at % 12]))
+    report = fitted.report
+    assert (report.replayed, len(plans), len(recorded)) == (0, 1, 8)
+    assert report.replay_why == "a container has changed"
+
+
+def test_a_recorded_step_follows_its_plan() -> None:
+    program = Program()
+    images = [(torch.randn(2048, 16), torch.randint(10, (2048,))) for _ in range(2)]
+    with memfit.torch.fit(program.plain, "64MiB", replay=False, check=False) as fitted:
+        for _ in range(3):
+            fitted(*images[0])
+        least, peak = sum(p.nbytes for p in program.net.parameters()) * 4, fitted.report.measured_peak_bytes
+    program = Program()
+    budget = least + int(0.7 * (peak - least))
+    guided = []
+    with memfit.torch.fit(program.plain, budget, replay=True, check=False) as fitted:
+        for at in range(6):
+            fitted(*images[at % 2])
+            guided.append((fitted.report.guided, fitted.report.recomputed_ops > 0))
+    # The first two calls find out; two are recorded, and then replayed.
+    assert guided[2:] == [(True, True)] * 4 and fitted.report.replayed == 2
 
 
 def test_what_is_held_beside_it_counts() -> None:

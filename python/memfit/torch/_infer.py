@@ -48,7 +48,8 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
         return sizes, 8 * sum(operand.numel() for operand in operands) + made + _SMALL, True
     # What has less than 32 bits may be worked on in 32.
     wider = max([1, *(4 // dtype.itemsize for dtype in dtypes if dtype.is_floating_point)])
-    if name in _LITTLE_SCRATCH and alike and wider == 1:
+    in_parts = name in _REDUCTIONS and any(operand.is_cuda for operand in operands)
+    if name in _LITTLE_SCRATCH and alike and wider == 1 and not in_parts:
         return sizes, made // 4 + _SMALL, True
     if name in _SCRATCH_AS_RESULTS and wider == 1:
         return sizes, made + _SMALL, True
@@ -82,6 +83,8 @@ _LITTLE_SCRATCH = {
         "normal_", "uniform_", "random_", "native_dropout", "native_dropout_backward", "_to_copy",
     )
 }  # fmt: skip
+# On CUDA many blocks of threads reduce parts of a row: what each has found is written down.
+_REDUCTIONS = {f"aten::{name}" for name in ("sum", "mean", "amax", "amin", "max", "min")}
 _SCRATCH_AS_RESULTS = {"aten::native_batch_norm_backward", "aten::_safe_softmax"}
 
 

@@ -94,7 +94,10 @@ impl Torch {
             let told = told.and_then(|told| told.extract::<(Py<PyAny>, u64, u64, u64)>());
             told.map(|(result, workspace, time, more)| {
                 (on_device, taken) = (Some(time), more);
-                (result, if pending.measured { Some(workspace) } else { pending.workspace })
+                // More than it was said to take counts from now on.
+                let said = run.workspace.size.0.saturating_sub(pending.aside);
+                let counts = pending.measured || workspace > said;
+                (result, if counts { Some(workspace) } else { pending.workspace })
             })
         } else if pending.measured {
             let (measure, seen) = match pending.seen {

@@ -35,6 +35,10 @@ class Replay:
         self._tries, self._is_settled = 0, False
         self._last: tuple[Recording, Arguments, Reached, int] | None = None
         self._program: Program | None = None
+        self._made: tuple[Recording, Planned] | None = None
+        """What was planned last."""
+        self._calls_then = 0
+        """`calls` when it was last settled what the step is."""
 
     @contextlib.contextmanager
     def recording(
@@ -88,7 +92,10 @@ class Replay:
         resident = sum(storage.bytes for storage in recording.storages if not storage.made)
         others = held - recording.released - resident
         try:
-            planned = plan(recording, budget, others, self._strategy, self._seconds)
+            planned = self._planned_before(recording, budget - others)
+            if planned is None:
+                planned = plan(recording, budget, others, self._strategy, self._seconds)
+                self._made = recording, planned
             self._program = Program(recording, planned)
         except memfit.BudgetError as error:
             self.why = f"no plan of its graph fits: {str(error).splitlines()[0]}"
@@ -137,8 +144,18 @@ class Replay:
         self.calls += 1
         return (result,)
 
+    def _planned_before(self, recording: Recording, within: int) -> Planned | None:
+        """The last plan, if it is of the same step and has room `within` so many bytes."""
+        if self._made is None:
+            return None
+        before, planned = self._made
+        return planned if planned.live_peak <= within and difference(before, recording) is None else None
+
     def _forget(self) -> None:
-        self._program, self._last, self._tries = None, None, 0
+        """The step is recorded anew; `_TRIES` times in all where it was not replayed in between."""
+        self._program, self._last = None, None
+        if self.calls > self._calls_then:
+            self._tries, self._calls_then = 0, self.calls
 
     def _gradients_differ(self) -> str | None:
         for leaf, before, dropped in self._leaves:

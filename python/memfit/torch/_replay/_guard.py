@@ -51,7 +51,7 @@ class Reached(Reach):
                 return f"`{name}` has changed"
         return None if self._windows() == self._where else "a tensor has other memory, or needs a gradient"
 
-    def _windows(self) -> list[tuple[int, int, bool]]:
+    def _windows(self) -> list[tuple[Any, ...]]:
         # Not the address of the bytes: who asks for that within a budget may write there.
         return [
             (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.requires_grad)

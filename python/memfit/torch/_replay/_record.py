@@ -417,8 +417,8 @@ class Weak:
         made: torch.UntypedStorage | None = torch.UntypedStorage._new_with_weak_ptr(self._weak)
         return made
 
-    def __del__(self) -> None:
-        torch.UntypedStorage._free_weak_ref(self._weak)
+    def __del__(self, free: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref) -> None:
+        free(self._weak)  # When the interpreter ends, modules may be gone.
 
 
 def numbers(template: Any) -> Iterator[int]:
