@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import START
 from small import TWO_OPS
 
 import memfit
@@ -204,7 +205,7 @@ def work(scenarios, rank, world, folder, init):
 
 def run(scenarios, world, folder, dead=(), init="first"):
     """Runs scenarios on `world` ranks; the results of each scenario, by rank. None hangs."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START)
     processes = [
         context.Process(target=work, args=(scenarios, rank, world, str(folder), init))
         for rank in range(world)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from ranks import START
 from sampling import WORLDS
 from torch import nn
 
@@ -173,7 +174,7 @@ def launch(world: int, action: str, kind: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.start_processes(worker, (world, port, action, kind), nprocs=world, start_method="spawn")
+    multiprocessing.start_processes(worker, (world, port, action, kind), nprocs=world, start_method=START)
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -148,6 +148,8 @@ def test_inductor_takes_it_and_its_cache_knows_it() -> None:
     assert partition.uuid() == memfit.torch.partition("floor+40%").uuid()
     assert partition.uuid() != memfit.torch.partition("floor+50%").uuid()
     case = Case.of("gpt", 2)
+    if not ALL:
+        del case.model.blocks[2:]  # Each kernel is a file for a C++ compiler.
     eager = copy.deepcopy(case.model).eval()  # Dropout draws from another generator there.
     model = copy.deepcopy(eager)
     eager(case.batch).backward()

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
+from ranks import START
 from sampling import WORLDS
 from torch import nn
 
@@ -141,7 +142,7 @@ def launch(kind: str, world: int, budget: int | None, folder: pathlib.Path) -> l
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     args = (world, port, kind, budget, str(folder))
-    multiprocessing.start_processes(worker, args, nprocs=world, start_method="spawn")
+    multiprocessing.start_processes(worker, args, nprocs=world, start_method=START)
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 

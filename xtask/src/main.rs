@@ -133,6 +133,9 @@ enum Job {
     Outside,
     /// Burn's Wgpu, on any adapter that there is: Mesa's software device will do. Only where it is named
     Wgpu,
+    /// What is there with feature `cuda` alone is read: Clippy and the documentation, which need no GPU and no toolkit, but a hundred
+    /// crates more. Only where it is named
+    Cuda,
 }
 
 impl Job {
@@ -163,6 +166,7 @@ impl Job {
                 ["test", "--package", "memfit-burn", "--features", "wgpu", "--test", "wgpu"],
                 NONE,
             ),
+            Job::Cuda => cuda(),
         }
     }
 }
@@ -219,8 +223,8 @@ fn run(command: &Command) -> Result<()> {
 
 /// Features that are not on by default and need no device: with them everything is tested, so that all tests share what is built.
 const FEATURES: &str = "memfit-burn/tracing,memfit-burn/train";
-/// What is read, not run, has CUDA, too: no GPU and no toolkit is needed to know that it compiles.
-const READ: &str = "memfit-burn/cuda,memfit-burn/tracing,memfit-burn/train";
+/// What they are with CUDA.
+const CUDA: &str = "memfit-burn/cuda,memfit-cli/cuda,memfit-burn/tracing,memfit-burn/train";
 
 /// A crate that is not of the workspace.
 const OUTSIDE: &str = "examples/burn-outside/Cargo.toml";
@@ -245,7 +249,8 @@ fn lints() -> Result<()> {
     // Types of Python take one core for more than a minute.
     std::thread::scope(|scope| {
         let python = scope.spawn(python::lint);
-        let clippy = ["clippy", "--workspace", "--all-targets", "--features", READ, "--", "-D", "warnings"];
+        let clippy =
+            ["clippy", "--workspace", "--all-targets", "--features", FEATURES, "--", "-D", "warnings"];
         run::command("cargo", clippy, NONE)?;
         toolchains::oldest()?;
         python.join().unwrap_or_else(|_| bail!("the lint of Python panicked"))
@@ -253,7 +258,7 @@ fn lints() -> Result<()> {
 }
 
 fn docs() -> Result<()> {
-    let docs = ["doc", "--workspace", "--features", READ, "--no-deps", "--document-private-items"];
+    let docs = ["doc", "--workspace", "--features", FEATURES, "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
     examples()?;
     record::show(true)?;
@@ -262,16 +267,28 @@ fn docs() -> Result<()> {
 
 /// The examples of the documentation.
 fn examples() -> Result<()> {
-    run::command("cargo", ["test", "--workspace", "--features", FEATURES, "--doc"], NONE)
+    let all = ["test", "--workspace", "--exclude", "memfit-py", "--features", FEATURES, "--doc"];
+    run::command("cargo", all, NONE)
 }
 
 fn rust() -> Result<()> {
-    let what = ["--workspace", "--features", FEATURES, "--lib", "--bins", "--tests"];
+    // The Python module has no tests in Rust, and PyO3 is built for it.
+    let what =
+        ["--workspace", "--exclude", "memfit-py", "--features", FEATURES, "--lib", "--bins", "--tests"];
     if run::works("cargo", ["nextest", "--version"]) {
         run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)
     } else {
         run::command("cargo", ["test"].into_iter().chain(what), NONE)
     }
+}
+
+/// What has CUDA, read as the lints and the documentation read the rest.
+fn cuda() -> Result<()> {
+    let what = ["--package", "memfit-burn", "--package", "memfit-cli", "--features", CUDA];
+    let clippy = ["clippy", "--all-targets"].into_iter().chain(what).chain(["--", "-D", "warnings"]);
+    run::command("cargo", clippy, NONE)?;
+    let docs = ["doc", "--no-deps", "--document-private-items"].into_iter().chain(what);
+    run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 fn outside() -> Result<()> {

@@ -6,6 +6,7 @@ mod scratch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use memfit_testkit::one_of;
 use serde_json::{Value, json};
 
 use scratch::Scratch;
@@ -224,7 +225,7 @@ fn a_snapshot_is_explained() {
 
 #[test]
 fn a_budget_for_live_bytes_leaves_the_arena_to_others() {
-    for budget in ["floor+30%", "floor+60%"] {
+    for budget in ["floor+30%", "floor+60%"].into_iter().skip(one_of(2) - 1) {
         let live =
             object(&memfit(&["plan", SMALL, "--budget", budget, "--strategy", "budget:live", "--json"]));
         let arena = object(&memfit(&["plan", SMALL, "--budget", budget, "--json"]));

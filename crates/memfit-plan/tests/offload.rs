@@ -203,8 +203,8 @@ fn hybrids_are_not_slower_than_either_alone() {
 fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
     let (mut found, mut tight, mut stores, mut hidden, mut on_disk) = (0, 0, 0, 0, 0);
     // A part of the graphs, and on each a part of the strategies; `MEMFIT_CASES=10000` takes as many graphs and all strategies that
-    // are quick, each graph with one of the memories. A fifth of the memories, or `MEMFIT_ALL=1` all.
-    let part = one_of(5) as u64;
+    // are quick, each graph with one of the memories. An eighth of the memories, or `MEMFIT_ALL=1` all.
+    let part = one_of(8) as u64;
     let cases = std::env::var("MEMFIT_CASES").ok().and_then(|text| text.parse::<u64>().ok());
     for seed in 0..cases.unwrap_or(60) {
         let graph = if seed % 3 == 1 { graph_with_choices(seed) } else { graph(seed) };
@@ -272,7 +272,8 @@ fn plans_keep_to_both_budgets_and_have_the_right_bytes() {
 fn what_is_sparse_waits_encoded() {
     let device = linked(Bytes(1 << 30));
     let (mut found, mut encodes, mut faster, mut dense) = (0, 0, 0, 0);
-    for seed in 0..80 {
+    let part = one_of(3);
+    for seed in (0..80).step_by(part) {
         let graph = graph(seed);
         let order: Vec<OpId> = graph.op_ids().collect();
         let task = Task::new(&graph, &order, InPlace::Must, true, &Context::new(&device));
@@ -303,7 +304,7 @@ fn what_is_sparse_waits_encoded() {
         }
     }
     println!("{found} plans with {encodes} values encoded, {faster} faster than encoding all; {dense} dense");
-    assert!(found > 50 && encodes > 50 && faster > 10 && dense > 30);
+    assert!(found > 50 / part && encodes > 50 / part && faster > 10 / part && dense > 30 / part);
 }
 
 /// Tells `look` how many ops the random graph of `seed` has, and how long its step is by a strategy, within a budget between the
@@ -327,7 +328,8 @@ fn what_is_built_on_another_is_not_slower() {
         (&AutoSwap::BO, &[&AutoSwap::DOA, &AutoSwap::AOA, &AutoSwap::WDOA, &AutoSwap::SWDOA]),
     ];
     let (mut compared, mut faster, mut best, mut behind) = (0, 0, 0, 0);
-    for seed in 0..120 {
+    let part = one_of(3);
+    for seed in (0..120).step_by(part) {
         on_random(seed, |_, time| {
             let ours = time(&offload::Best);
             for (better, others) in pairs {
@@ -347,14 +349,15 @@ fn what_is_built_on_another_is_not_slower() {
     println!(
         "{compared} compared, {faster} faster; `best` ahead or level {best} times, behind {behind} times"
     );
-    assert!(compared > 200 && faster > 20 && best > 20 * behind);
+    assert!(compared > 200 / part && faster > 20 / part && best > 20 * behind);
 }
 
 /// moDNN holds what it finds against the maps of vDNN, and its algorithms pay.
 #[test]
 fn modnn_is_not_slower_than_vdnn() {
     let (mut compared, mut faster, mut alone, mut chosen) = (0, 0, 0, 0);
-    for seed in 0..160 {
+    let part = one_of(3);
+    for seed in (0..160).step_by(part) {
         let graph = if seed % 2 == 0 { graph_with_choices(seed) } else { graph(seed) };
         let device = linked(Bytes(1 << 30));
         let context = Context::new(&device);
@@ -389,7 +392,7 @@ fn modnn_is_not_slower_than_vdnn() {
     println!(
         "{compared} compared, {faster} faster, {alone} that vDNN has none for; {chosen} other algorithms"
     );
-    assert!(compared > 200 && faster > 50 && alone > 20 && chosen > 100);
+    assert!(compared > 200 / part && faster > 50 / part && alone > 20 / part && chosen > 100 / part);
 }
 
 /// Where ops have several algorithms, searches choose among them: never for a slower step than where they have but their own.
