@@ -12,7 +12,7 @@ pub(crate) const SLICES: [&str; 9] =
 /// Runs `slices` on `device` (`cuda` or `cpu`), with the interpreter `python` or that of the test environment; `record` also
 /// writes what was measured under `bench/record/`.
 pub(crate) fn measure(device: &str, slices: &[String], python: Option<&str>, record: bool) -> Result<()> {
-    python::module()?;
+    python::module(true)?;
     let python = python.map_or_else(python::environment, |python| Ok(python.to_owned()))?;
     let features: &[&str] = if device == "cuda" { &["--features", "cuda"] } else { &[] };
     run::command("cargo", [&["build", "--release", "--package", "memfit-cli"], features].concat(), &[])?;

@@ -200,10 +200,10 @@ fn run(command: &Command) -> Result<()> {
         Command::Tidy => tidy(),
         Command::Bench { options } => programs::bench(options),
         Command::Docs { check } => record::show(*check),
-        Command::Python => python::module(),
+        Command::Python => python::module(true),
         Command::Wheel => python::wheel(),
         Command::Corpus => {
-            python::module()?;
+            python::module(true)?;
             let python = python::environment()?;
             run::command(
                 &python,

@@ -44,13 +44,15 @@ fn make() -> Result<String> {
     Ok(python)
 }
 
-/// Builds the native module and puts it beside the Python half of the package, where git ignores it.
-pub(crate) fn module() -> Result<()> {
-    run::command("cargo", ["build", "--release", "--package", "memfit-py"], &[])?;
+/// Builds the native module and puts it beside the Python half of the package, where git ignores it: `release`, or as the Rust tests
+/// are built, which shares what they compile.
+pub(crate) fn module(release: bool) -> Result<()> {
+    let (flag, folder): (&[&str], _) = if release { (&["--release"], "release") } else { (&[], "debug") };
+    run::command("cargo", [&["build", "--package", "memfit-py"], flag].concat(), &[])?;
     let metadata = run::output("cargo", ["metadata", "--format-version", "1", "--no-deps"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
-    let built = Path::new(target).join("release").join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
+    let built = Path::new(target).join(folder).join(format!("{DLL_PREFIX}_memfit{DLL_SUFFIX}"));
     let name = if cfg!(windows) { "_memfit.pyd" } else { "_memfit.abi3.so" };
     let beside = Path::new("python/memfit").join(format!("{name}.tmp"));
     // Renamed, so that a Python that has the old one open keeps it.
@@ -91,7 +93,7 @@ pub(crate) fn site() -> Result<()> {
 
 /// Runs the Python tests.
 pub(crate) fn test() -> Result<()> {
-    module()?;
+    module(false)?;
     let python = environment()?;
     // Each worker takes one to two GiB.
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(4).to_string();
@@ -101,7 +103,7 @@ pub(crate) fn test() -> Result<()> {
 
 /// What users install: a wheel is built, and works in an environment of its own.
 pub(crate) fn package() -> Result<()> {
-    module()?;
+    module(true)?;
     let args = ["-m", "pytest", "-q", "python/tests/test_package.py"];
     run::command(&environment()?, args, &[&VARIABLES[..], &[("MEMFIT_ALL", "1")]].concat())
 }

@@ -20,7 +20,7 @@ const SLACK: [(&str, f64); 5] = [
 
 /// Trains so many steps with PyTorch and with Burn, in each way; `keep` also writes what was measured under `bench/record/`.
 pub(crate) fn train(steps: u64, keep: bool) -> Result<()> {
-    python::module()?;
+    python::module(true)?;
     let python = python::environment()?;
     let steps = steps.to_string();
     let torch = run::output_with(
