@@ -63,6 +63,8 @@ pub(crate) struct Stores {
     pub(crate) wanted: Maybe<u32>,
     /// By tier.
     pub(crate) used: [Bytes; Tier::ALL.len()],
+    /// By tier, what the plan that was begun last takes at most.
+    pub(crate) planned: [Bytes; Tier::ALL.len()],
 }
 
 impl Stores {

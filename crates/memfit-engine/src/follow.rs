@@ -25,6 +25,7 @@ impl<H: Host> Engine<'_, H> {
     /// From the next call on, follows `plan`, which must keep the recorded order of first runs. Call it where the
     /// recorded step began. There is no other way to follow one, so nothing runs that the judge has not passed.
     pub fn follow(&mut self, plan: StepPlan) {
+        self.stores.planned = Tier::ALL.map(|(tier, _)| plan.verified().tier_peak(tier));
         let mut guide = Guide::new(plan);
         self.encodes_homes |= guide.encodes_homes();
         if self.parks() {

@@ -3,7 +3,8 @@
 //! The price of dropping is the time of its op and of what that needs which is gone as well; that of storing is the way out,
 //! for which the op that wants the room waits, behind what is on the way already, and the way back. Both are as measured. On
 //! a link of a few GB/s what is cheap for its bytes (batch norm, ReLU) is dropped, and what is dear (convolutions, products
-//! of matrices) is stored. While a plan is followed the memory for copies is the plan's.
+//! of matrices) is stored. While a plan is followed the memory for copies is the plan's; where nothing is to be computed again, what the
+//! plan leaves of it is for what goes beside the plan.
 
 use memfit_ir::{Bytes, Form, Link, Nanos, Tier};
 
@@ -22,7 +23,8 @@ impl<H: Host> Engine<'_, H> {
     pub(crate) fn put_away(&mut self, storage: u32) -> Result<(), Fault> {
         self.stats.evictions += 1;
         // There is a link where storages are stored for room, and a tier to store them in.
-        if self.state.link.is_some() && !self.is_guided() && !self.stores.has(storage) {
+        let is_ours = !self.is_guided() || self.settings.storing == Storing::Always;
+        if self.state.link.is_some() && is_ours && !self.stores.has(storage) {
             let size = Bytes(self.state.storage(storage).size);
             if let Some(tier) = self.cheaper_tier(storage, size)
                 && let Some(row) = self.store(storage, Wanted::plain(Form::Tier(tier), size), None)?
@@ -41,9 +43,12 @@ impl<H: Host> Engine<'_, H> {
             return None; // Nobody will ask for it.
         }
         let own = i128::from(this.cost);
+        let is_guided = self.is_guided();
         let with_room = |(tier, _): (Tier, &str)| {
             let store = self.settings.tiers[tier.index()]?;
-            (self.stores.used[tier.index()] + size <= store.capacity).then_some((tier, store.link))
+            let planned = if is_guided { self.stores.planned[tier.index()] } else { Bytes::ZERO };
+            let needed = self.stores.used[tier.index()].0.saturating_add(size.0).saturating_add(planned.0);
+            (needed <= store.capacity.0).then_some((tier, store.link))
         };
         let mut roomy = Tier::ALL.into_iter().filter_map(with_room).peekable();
         let nearest = roomy.peek()?.0;
