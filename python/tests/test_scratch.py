@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sampling import ALL
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -218,3 +219,32 @@ def test_what_draws_before_it_runs_out_of_memory_does_not_draw_twice(monkeypatch
             ended.append("no room")
     assert ended[0] == "no room"
     assert ended[-1] == "ran"
+
+
+def test_a_reduction_on_cuda_may_take_what_it_reads():
+    with FakeTensorMode():
+        there, here = (torch.empty(8192, 2048, device=device) for device in ("cuda", "cpu"))
+    total = torch.ops.aten.sum.dim_IntList
+    (sizes, scratch, bounds), (_, little, _) = (_infer.infer(total, (x, [0]), {}) for x in (there, here))
+    assert sizes == [4 * 2048] and bounds and scratch >= there.nbytes and little < 4096
+    assert _infer.infer(torch.ops.aten._local_scalar_dense.default, (here[:1, :1],), {})[0] == []
+
+
+def test_what_is_timed_and_takes_more_than_was_said_counts_so(monkeypatch):
+    track = _glue.track
+
+    def timed(func, args, kwargs):
+        return func(*args, **(kwargs or {})), 5 << 20, 1000, 0
+
+    def tracks(device):
+        track(device)
+        monkeypatch.setattr(_glue, "timed", timed)
+
+    monkeypatch.setattr(_glue, "track", tracks)
+    costs = []
+    with Budget("1GiB") as budget:
+        x = torch.randn(771, 33)
+        for _ in range(5):
+            x.exp()
+            costs.append(budget._native.last_cost())
+    assert costs == [(1000, 5 << 20)] * 5
