@@ -353,6 +353,12 @@ def rounds(program, x, labels):
     return loss * round(float(loss.numpy()) / 100)
 
 
+def fills(program, x, labels):
+    places = torch.zeros(4)
+    places.add_(x.sum().abs())
+    return program.plain(x if (places > 0).all() else -x, labels)
+
+
 def differentiated_later(program, x, labels):
     program.optimizer.zero_grad()
     return program.loss(program.net(x), labels)
@@ -364,7 +370,7 @@ def differentiated_later(program, x, labels):
         (reads, "_local_scalar_dense"), (counts, "`seen` has changed"), (appends, "changed"),
         (draws, "`random`"), (seeds, "generator"), (writes, "writes to its arguments"),
         (chooses, "depends on data"), (scales, "changed"),
-        (rounds, "without an op"),
+        (rounds, "without an op"), (fills, "without an op"),
         (differentiated_later, "still to be differentiated"),
     ],
 )  # fmt: skip
@@ -375,6 +381,23 @@ def test_what_a_replay_would_leave_out_is_named(body, why: str) -> None:
     random.seed(0)
     report = same(make)
     assert report.replayed == 0 and why in report.replay_why
+
+
+def chooses_by_constants(program):
+    places = program.batches[0][0].new_ones(3)
+
+    def step(x, labels):
+        order = torch.arange(31, -1, -1)
+        if (order.diff() < 0).all() and int(order[0]) == 31 and order.nonzero().shape[0] == 31:
+            x, labels = x[order], labels[order]
+        return program.plain(x, labels) * places.sum()
+
+    return step
+
+
+def test_numbers_that_do_not_depend_on_data_may_be_read() -> None:
+    report = same(chooses_by_constants)
+    assert (report.replayed, report.replay_why) == (8, None)
 
 
 def test_copies_are_refused() -> None:

@@ -99,8 +99,8 @@ def unpatch() -> None:
 
 
 @contextlib.contextmanager
-def heard(hear: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, `hear` is called before each read as well."""
+def heard(hear: Decide) -> Iterator[None]:
+    """While the block runs, `hear` is told of each read before it as well."""
     global _decide
     decide = _decide
     if decide is None:
@@ -109,7 +109,7 @@ def heard(hear: Callable[[], None]) -> Iterator[None]:
 
     def both(decision: str, owner: Any) -> None:
         if decision != "adopt":  # That is of what is made.
-            hear()
+            hear(decision, owner)
         decide(decision, owner)
 
     _decide = both

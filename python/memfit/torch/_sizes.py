@@ -36,7 +36,7 @@ def sizes(func: Any, args: Any, kwargs: Any, infer: Infer) -> Needs | None:
 
 
 def _count(tensor: torch.Tensor) -> int:
-    return int(torch.count_nonzero(tensor))
+    return int(torch.count_nonzero(tensor).item())  # Not by what a budget watches.
 
 
 def _nonzero(of: dict[str, Any], _: Any) -> Needs:

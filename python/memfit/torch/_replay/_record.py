@@ -31,6 +31,7 @@ _UNREAD: dict[str, tuple[int | None, tuple[int, ...]]] = {
     "aten.cudnn_batch_norm_backward.default": (None, (3, 4)),
 }
 """Places of running statistics that backward is handed and does not read where a flag is set: its place."""
+_INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
@@ -64,6 +65,8 @@ class Storage:
     """Place among the tensors that the step was called with."""
     content: tuple[int, ...] | None = None
     """Bytes of a small one that was there before its first use."""
+    constant: bool = False
+    """Made of numbers of the program's alone, by pure ops: `arange(8)`."""
 
 
 @dataclass
@@ -153,10 +156,15 @@ class Recording(TorchDispatchMode):
             self.refuse("it draws from the generator of `random` or NumPy")
         self._look_at_generators(now[2:])
 
-    def _hear(self) -> None:
-        """A tensor is read without an op: what becomes of what is read, nobody sees."""
-        if self._inside is None:
+    def _hear(self, decision: str, owner: Any) -> None:
+        """A tensor is read without an op: what becomes of it nobody sees. Constants are always the same."""
+        if self._inside is None and not (decision == "restore" and self._is_constant(owner)):
             self.refuse("it reads a tensor without an op (`numpy`, `tolist`, `data_ptr`)")
+
+    def _is_constant(self, owner: Any) -> bool:
+        storage = owner.untyped_storage() if isinstance(owner, torch.Tensor) else owner
+        number = self._numbers.get(storage._cdata)
+        return number is not None and self.storages[number].constant
 
     def refuse(self, why: str) -> None:
         """The step can't be replayed; the first reason stands."""
@@ -226,14 +234,12 @@ class Recording(TorchDispatchMode):
             info = self._known[func] = _glue.describe(func)
         return info
 
-    def _begin(self, func: Any, info: dict[str, Any], args: Any, kwargs: Any) -> Call:
+    def _begin(self, func: Any, info: dict[str, Any], args: Any, kwargs: Any) -> Call | None:
         if torch.is_inference_mode_enabled():
             raise Unsuitable("it runs in inference mode")
         if _glue.side_stream is not None and _glue.side_stream():
             raise Unsuitable("it runs ops on a stream of its own")
         name = str(info["name"])
-        if self._inside is None:
-            _check(func, info)
         flag, places = info["norm"] or (0, ())
         statistics = tuple(places) if info["norm"] and len(args) > flag and args[flag] else ()
         template, named = self._template(tuple(args)), self._template(kwargs)
@@ -246,6 +252,12 @@ class Recording(TorchDispatchMode):
         on, unread = _UNREAD.get(name, (None, ()))
         left_out = {*statistics, *(unread if on is None or (len(args) > on and args[on] is True) else ())}
         reads = [arg for at, arg in enumerate(template) if at not in left_out]
+        read = list(dict.fromkeys(numbers((reads, named))))
+        if self._inside is None:
+            constant = bool(read) and all(self.storages[number].constant for number in read)
+            _check(func, info, args, constant)
+            if constant and not _makes_tensors(func):
+                return None  # A number that is the same in each call.
         generator = any(isinstance(leaf, torch.Generator) for leaf in (*args, *kwargs.values()))
         effect = str(info["effect"])
         unordered = info["unordered"]
@@ -259,7 +271,7 @@ class Recording(TorchDispatchMode):
             name,
             template,
             named,
-            list(dict.fromkeys(numbers((reads, named)))),
+            read,
             list(dict.fromkeys(numbers(marked))),
             effect,
             torch.is_grad_enabled(),
@@ -283,6 +295,12 @@ class Recording(TorchDispatchMode):
             touched = [*call.writes, *(window.storage for _, window in call.made)]
             if not any(self.storages[number].bytes for number in touched):
                 call.effect = "once"  # It draws from the generator of a device without a budget.
+        constant = call.effect == "pure" and self._inside is None
+        constant = constant and all(self.storages[number].constant for number in call.reads)
+        for _, window in call.made:
+            self.storages[window.storage].constant = constant
+        for number in call.writes:
+            self.storages[number].constant &= constant
         if self._inside is not None:
             self._inside.note(call, self.storages)
         elif call.made or call.writes or call.effect != "pure":
@@ -427,17 +445,30 @@ def numbers(template: Any) -> Iterator[int]:
     return (leaf.storage for leaf in leaves if isinstance(leaf, Window))
 
 
-def _check(func: Any, info: dict[str, Any]) -> None:
+def _makes_tensors(func: Any) -> bool:
+    return any("Tensor" in str(returned.type) for returned in func._schema.returns)
+
+
+def _depends_on_data(func: Any, info: dict[str, Any], args: Any) -> bool:
+    """Whether what an op makes, and not just what is in it, depends on what is in its operands."""
+    tagged = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)
+    if func._schema.name in _INDEXED:
+        # By places it is known how many come out, by masks it is not.
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return bool(tagged or info["by_data"])
+
+
+def _check(func: Any, info: dict[str, Any], args: Any, constant: bool) -> None:
     name = info["name"]
     if info["way"] != "compute" or info["pointed"] or info["parts"] or info["foreign"]:
         raise Unsuitable(f"it runs `{name}`")
     if func.namespace != "aten":
         raise Unsuitable(f"it runs `{name}`, which is none of PyTorch's own")
-    by_data = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags)
     kinds = {str(value.type) for value in func._schema.returns}
     # Attention says beside its tensors how long its sequences are: numbers that follow from shapes.
     tensors = {"Tensor", "List[Tensor]", "Optional[Tensor]"}
-    if by_data or info["by_data"] or not kinds <= (tensors | {"int"} if kinds & tensors else tensors):
+    known = tensors | {"int"} if kinds & tensors else tensors
+    if not constant and (_depends_on_data(func, info, args) or not kinds <= known):
         raise Unsuitable(f"what it does depends on data (`{name}`)")
     if _glue.is_chosen_by_time(name):
         raise Unsuitable(f"`cudnn.benchmark` chooses the algorithm of `{name}` in each thread anew")
