@@ -44,8 +44,8 @@ fn make() -> Result<String> {
     Ok(python)
 }
 
-/// Builds the native module and puts it beside the Python half of the package, where git ignores it: `release`, or as the Rust tests
-/// are built, which shares what they compile.
+/// Builds the native module and puts it beside the Python half of the package, where git ignores it: `release`, or by the profile of
+/// the Rust tests, which takes half as long.
 pub(crate) fn module(release: bool) -> Result<()> {
     let (flag, folder): (&[&str], _) = if release { (&["--release"], "release") } else { (&[], "debug") };
     run::command("cargo", [&["build", "--package", "memfit-py"], flag].concat(), &[])?;

@@ -248,6 +248,11 @@ def _effect(func: Any, base: str, namespace: str, tags: Any) -> str:
     return "seeded" if torch.Tag.nondeterministic_seeded in tags else "pure"
 
 
+def is_on_side_stream() -> bool:
+    """Whether ops run on another stream than the tracked device's own."""
+    return side_stream is not None and side_stream()
+
+
 def is_chosen_by_time(name: str) -> bool:
     """Whether the op may have another algorithm in another thread."""
     return _device.type == "cuda" and _cuda.is_chosen_by_time(name)

@@ -23,8 +23,8 @@ def infer(func: Any, args: Any, kwargs: Any) -> tuple[list[int] | None, int, boo
     if func._schema.name in _sparse.FROM_PARTS:
         return [], _SMALL, False
     read = sum(operand.numel() * operand.element_size() for operand in operands)
-    if not any("Tensor" in str(returned.type) for returned in func._schema.returns):
-        return [], _unknown(read), True  # `item` gives a number.
+    if not _sizes.makes_tensors(func):
+        return [], _unknown(read), True
     if not _runs_on_meta(func):
         return None, _unknown(read), True
     # What a kernel in Python draws, to name a collective say, it draws once: when the op runs.

@@ -35,6 +35,11 @@ def sizes(func: Any, args: Any, kwargs: Any, infer: Infer) -> Needs | None:
         return None
 
 
+def makes_tensors(func: Any) -> bool:
+    """Whether an op makes tensors; `item` makes a number."""
+    return any("Tensor" in str(returned.type) for returned in func._schema.returns)
+
+
 def _count(tensor: torch.Tensor) -> int:
     return int(torch.count_nonzero(tensor).item())  # Not by what a budget watches.
 

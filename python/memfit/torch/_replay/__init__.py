@@ -38,7 +38,7 @@ class Replay:
         self._made: tuple[Recording, Planned] | None = None
         """What was planned last."""
         self._calls_then = 0
-        """`calls` when it was last settled what the step is."""
+        """`calls` when its recordings were last counted from one."""
 
     @contextlib.contextmanager
     def recording(
@@ -118,7 +118,7 @@ class Replay:
         if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             self.why = "a mode is active, which would see none of its ops"
             return None
-        if _glue.side_stream is not None and _glue.side_stream():
+        if _glue.is_on_side_stream():
             self.why = "it is called on another stream than the device's own"
             return None
         self.why = self._arguments.differs(args, kwargs)

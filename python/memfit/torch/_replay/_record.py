@@ -21,7 +21,7 @@ from torch.optim.optimizer import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memfit.torch import _generators, _glue, _objects, _reads
+from memfit.torch import _generators, _glue, _objects, _reads, _sizes
 from memfit.torch.eager import leaves
 
 SCALAR = 8
@@ -237,7 +237,7 @@ class Recording(TorchDispatchMode):
     def _begin(self, func: Any, info: dict[str, Any], args: Any, kwargs: Any) -> Call | None:
         if torch.is_inference_mode_enabled():
             raise Unsuitable("it runs in inference mode")
-        if _glue.side_stream is not None and _glue.side_stream():
+        if _glue.is_on_side_stream():
             raise Unsuitable("it runs ops on a stream of its own")
         name = str(info["name"])
         flag, places = info["norm"] or (0, ())
@@ -256,7 +256,7 @@ class Recording(TorchDispatchMode):
         if self._inside is None:
             constant = bool(read) and all(self.storages[number].constant for number in read)
             _check(func, info, args, constant)
-            if constant and not _makes_tensors(func):
+            if constant and not _sizes.makes_tensors(func):
                 return None  # A number that is the same in each call.
         generator = any(isinstance(leaf, torch.Generator) for leaf in (*args, *kwargs.values()))
         effect = str(info["effect"])
@@ -443,10 +443,6 @@ def numbers(template: Any) -> Iterator[int]:
     """Storages of the windows in `template`."""
     leaves = pytree.tree_leaves(template, is_leaf=lambda leaf: isinstance(leaf, Window))
     return (leaf.storage for leaf in leaves if isinstance(leaf, Window))
-
-
-def _makes_tensors(func: Any) -> bool:
-    return any("Tensor" in str(returned.type) for returned in func._schema.returns)
 
 
 def _depends_on_data(func: Any, info: dict[str, Any], args: Any) -> bool:
