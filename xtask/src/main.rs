@@ -223,6 +223,9 @@ fn run(command: &Command) -> Result<()> {
 
 /// Features that are not on by default and need no device: with them everything is tested, so that all tests share what is built.
 const FEATURES: &str = "memfit-burn/tracing,memfit-burn/train";
+/// What is built for tests. The Python module, which has none in Rust, is among it: so its dependencies have the features that they have
+/// for the tests, and are built once.
+const WHAT: [&str; 3] = ["--workspace", "--features", FEATURES];
 /// What they are with CUDA.
 const CUDA: &str = "memfit-burn/cuda,memfit-cli/cuda,memfit-burn/tracing,memfit-burn/train";
 
@@ -267,14 +270,12 @@ fn docs() -> Result<()> {
 
 /// The examples of the documentation.
 fn examples() -> Result<()> {
-    let all = ["test", "--workspace", "--exclude", "memfit-py", "--features", FEATURES, "--doc"];
+    let all = [&["test"], &WHAT[..], &["--doc"]].concat();
     run::command("cargo", all, NONE)
 }
 
 fn rust() -> Result<()> {
-    // The Python module has no tests in Rust, and PyO3 is built for it.
-    let what =
-        ["--workspace", "--exclude", "memfit-py", "--features", FEATURES, "--lib", "--bins", "--tests"];
+    let what = [&WHAT[..], &["--tests"]].concat();
     if run::works("cargo", ["nextest", "--version"]) {
         run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)
     } else {

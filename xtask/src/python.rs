@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::run;
+use crate::{WHAT, run};
 
 /// Ignored by git; remove it to start afresh.
 const VENV: &str = ".venv-test";
@@ -44,11 +44,15 @@ fn make() -> Result<String> {
     Ok(python)
 }
 
-/// Builds the native module and puts it beside the Python half of the package, where git ignores it: `release`, or by the profile of
-/// the Rust tests, which takes half as long.
+/// Builds the native module and puts it beside the Python half of the package, where git ignores it: `release`, or with the Rust tests,
+/// of which it is a small part.
 pub(crate) fn module(release: bool) -> Result<()> {
-    let (flag, folder): (&[&str], _) = if release { (&["--release"], "release") } else { (&[], "debug") };
-    run::command("cargo", [&["build", "--package", "memfit-py"], flag].concat(), &[])?;
+    let (what, folder) = if release {
+        (vec!["--package", "memfit-py", "--release"], "release")
+    } else {
+        ([&WHAT[..], &["--lib", "--tests"]].concat(), "debug")
+    };
+    run::command("cargo", ["build"].into_iter().chain(what), &[])?;
     let metadata = run::output("cargo", ["metadata", "--format-version", "1", "--no-deps"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str().context("cargo names its target directory")?;
