@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from training import AMPLE, CPU, digest
 
+import memfit.torch
 from memfit import BudgetError
 from memfit.torch import _glue, _infer, _parts, _sizes, _sparse
 from memfit.torch.eager import Budget
@@ -146,6 +147,56 @@ def test_a_sparse_embedding_trains_within_little_more_than_its_peak(optimizer):
     assert meter.peak_bytes <= budget
     with Budget(AMPLE, evict_all=True):
         assert embedding(optimizer) == expected
+
+
+def fitted(wrap: Any) -> tuple[list[str], Any]:
+    """Messages along the edges of a graph, which is an argument, from a table with sparse gradients."""
+    torch.manual_seed(0)
+    table, layer = nn.Embedding(500, 32, sparse=True), nn.Linear(32, 32)
+    optimizers = [torch.optim.SparseAdam([*table.parameters()]), torch.optim.Adam(layer.parameters())]
+
+    def train(edges: torch.Tensor, words: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        loss = torch.sparse.mm(edges, layer(table(words))).square().mean()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        return loss.detach(), edges
+
+    step = wrap(train)
+    edges = torch.eye(200).to_sparse()
+    losses = [step(edges, torch.arange(200) + at)[0] for at in range(5)]
+    return [digest(tensor.detach()) for tensor in (table.weight, layer.weight, *losses)], step
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("replay", [False, True])
+def test_sparse_arguments_gradients_and_results_are_fitted(replay):
+    expected, _ = fitted(lambda step: step)
+    found, step = fitted(lambda step: memfit.torch.fit(step, AMPLE, replay=replay))
+    assert found == expected
+    assert step.report.identical
+    assert step.report.replayed == 0
+    if replay:
+        assert "more than a window on a storage" in step.report.replay_why
+
+
+def test_a_step_is_replayed_beside_what_is_no_window_on_a_storage():
+    layer, eye = nn.Linear(8, 8), torch.eye(8)
+    within = {"sparse": eye.to_sparse(), "rows": eye.to_sparse_csr()}
+    within["quantised"] = torch.quantize_per_tensor(torch.randn(8), 0.1, 0, torch.qint8)
+    within["nested"] = torch.nested.nested_tensor([torch.randn(2), torch.randn(3)])
+    within["packed"] = torch.randn(8).to_mkldnn()
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        assert within
+        return layer(x).square().mean().detach()
+
+    step = memfit.torch.fit(train, AMPLE, replay=True)
+    for _ in range(5):
+        step(torch.randn(4, 8))
+    assert step.report.replayed > 0
 
 
 # oneDNN's layout

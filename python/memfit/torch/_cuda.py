@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
+from memfit.torch import _parts
+
 BLOCK = 512
 """Bytes to a multiple of which the caching allocator rounds up."""
 
@@ -81,7 +83,7 @@ def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
 def _blocks(values: Any) -> dict[int, int]:
     """Bytes of the block of each storage in `values`."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
-    storages = [tensor.untyped_storage() for tensor in tensors]
+    storages = [part.untyped_storage() for tensor in tensors for part in _parts.inside(tensor) or [tensor]]
     return {storage._cdata: block(storage.nbytes()) for storage in storages}
 
 

@@ -270,13 +270,17 @@ def op_named(name: str) -> Any:
 
 
 def storages(value: Any) -> Iterator[torch.UntypedStorage]:
-    """The storages of the tensors in `value`; of a wrapper, as a `DTensor`, those that it wraps."""
+    """The storages of the tensors in `value`: of a wrapper, as a `DTensor`, those that it wraps, of a sparse
+    tensor those of its parts."""
     for tensor in tensors(value):
         if is_wrapper(tensor):
             inner = tensor.__tensor_flatten__()[0]  # type: ignore[attr-defined]  # A wrapper has it.
             yield from storages([getattr(tensor, name) for name in inner])
-        else:
+            continue
+        try:
             yield tensor.untyped_storage()
+        except NotImplementedError:
+            yield from (part.untyped_storage() for part in _parts.inside(tensor))
 
 
 quantized = _parts.QUANTIZED

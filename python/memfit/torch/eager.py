@@ -209,8 +209,9 @@ class Budget:
         # The reducer of DDP looks at gradients by their addresses.
         if self._native is not None and leaf.grad is not None and type(leaf.grad) is torch.Tensor:
             with torch._C._DisableTorchDispatch():
-                self._native.restore(leaf.grad.untyped_storage())
-                self._native.keep(leaf.grad.untyped_storage())
+                for storage in _glue.storages(leaf.grad):
+                    self._native.restore(storage)
+                    self._native.keep(storage)
 
     def _activate(self) -> None:
         global _active

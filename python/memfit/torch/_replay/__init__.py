@@ -17,7 +17,7 @@ from memfit.torch import _glue
 from memfit.torch._replay._guard import Arguments, Reached
 from memfit.torch._replay._planned import Planned, plan
 from memfit.torch._replay._program import Program
-from memfit.torch._replay._record import Recording, Unsuitable, difference
+from memfit.torch._replay._record import Recording, Unsuitable, address, difference
 
 _TRIES = 8
 """Recordings, at most, until two of them are the same; and so many again after each that was replayed."""
@@ -159,12 +159,8 @@ class Replay:
 
     def _gradients_differ(self) -> str | None:
         for leaf, before, dropped in self._leaves:
-            gradient = leaf.grad
-            if before is None:
-                is_same = gradient is None
-            else:
-                is_same = dropped or (gradient is not None and gradient.untyped_storage()._cdata == before)
-            if not is_same:
+            nobody_reads = dropped and before is not None
+            if not nobody_reads and address(leaf.grad) != before:
                 return "gradients are there that were not, or others"
         return None
 

@@ -119,11 +119,11 @@ class Recording(TorchDispatchMode):
         self.released = 0
         """Bytes of gradients of before that nobody reads."""
         self._native = native
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[int | None, int] = {}
         self.arguments = len(arguments)
-        self._arguments: dict[int, int] = {}
+        self._arguments: dict[int | None, int] = {}
         for at, tensor in enumerate(arguments):
-            self._arguments.setdefault(tensor.untyped_storage()._cdata, at)
+            self._arguments.setdefault(address(tensor), at)
         self._tensors = arguments
         self._bound: list[Window | int | None] = []
         self._inside: _Inside | None = None
@@ -136,10 +136,10 @@ class Recording(TorchDispatchMode):
     def on(self) -> Iterator["Recording"]:
         """Notes what is done within it."""
         self.leaves = [leaf for leaf in leaves() if getattr(leaf, _glue.on_device)]
-        self._bound = [_address(leaf.grad) for leaf in self.leaves]
+        self._bound = [address(leaf.grad) for leaf in self.leaves]
         holds = [_hold(leaf.grad) for leaf in self.leaves]
         self._sizes = [
-            0 if leaf.grad is None else _glue.block(leaf.grad.untyped_storage().nbytes())
+            sum(_glue.block(storage.nbytes()) for storage in _glue.storages(leaf.grad))
             for leaf in self.leaves
         ]
         self.before = list(self._bound)  # type: ignore[arg-type]
@@ -162,8 +162,7 @@ class Recording(TorchDispatchMode):
             self.refuse("it reads a tensor without an op (`numpy`, `tolist`, `data_ptr`)")
 
     def _is_constant(self, owner: Any) -> bool:
-        storage = owner.untyped_storage() if isinstance(owner, torch.Tensor) else owner
-        number = self._numbers.get(storage._cdata)
+        number = self._numbers.get(address(owner) if isinstance(owner, torch.Tensor) else owner._cdata)
         return number is not None and self.storages[number].constant
 
     def refuse(self, why: str) -> None:
@@ -284,8 +283,7 @@ class Recording(TorchDispatchMode):
         several = isinstance(result, (tuple, list))
         for at, made in enumerate(result if several else [result]):
             if isinstance(made, torch.Tensor):
-                address = made.untyped_storage()._cdata
-                if address not in self._numbers:
+                if address(made) not in self._numbers:
                     window = self._window(made, made=True)
                     call.made.append((at if several else None, window))
             elif made is not None and self._inside is None and not isinstance(made, int):
@@ -358,7 +356,7 @@ class Recording(TorchDispatchMode):
         found: list[tuple[int, Window | None]] = []
         for at, leaf in enumerate(self.leaves):
             gradient = leaf.grad
-            now: Window | int | None = _address(gradient)
+            now: Window | int | None = address(gradient)
             if now is not None and gradient is not None:
                 if now == self.before[at] and self._bound[at] == now:
                     continue  # As it was, whatever was written to it.
@@ -470,7 +468,8 @@ def _check(func: Any, info: dict[str, Any], args: Any, constant: bool) -> None:
         raise Unsuitable(f"`cudnn.benchmark` chooses the algorithm of `{name}` in each thread anew")
 
 
-def _address(tensor: torch.Tensor | None) -> int | None:
+def address(tensor: torch.Tensor | None) -> int | None:
+    """What names the storage of a gradient; -1 for a sparse one and the like."""
     if tensor is None:
         return None
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else -1
