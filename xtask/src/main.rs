@@ -116,9 +116,9 @@ enum Command {
 enum Job {
     /// What is read, not run: tidy, formatting, Clippy, licences, advisories, packages, `ruff`, `mypy`
     Lint,
-    /// Documentation of the crates and the site, without a warning, and its examples
+    /// Documentation of the crates and the site, without a warning
     Docs,
-    /// Rust tests, a short hammer among them
+    /// Rust tests, a short hammer among them, and the examples of the documentation
     Rust,
     /// What `xtask miri` runs; left out, and said so, where Miri is not installed
     Miri,
@@ -186,7 +186,6 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Test { no_python } => {
             rust()?;
-            examples()?;
             if *no_python { Ok(()) } else { python::test() }
         }
         Command::Ci { jobs } => std::thread::scope(|scope| {
@@ -263,24 +262,20 @@ fn lints() -> Result<()> {
 fn docs() -> Result<()> {
     let docs = ["doc", "--workspace", "--features", FEATURES, "--no-deps", "--document-private-items"];
     run::command("cargo", docs, &[("RUSTDOCFLAGS", "-D warnings")])?;
-    examples()?;
     record::show(true)?;
     python::site()
 }
 
-/// The examples of the documentation.
-fn examples() -> Result<()> {
-    let all = [&["test"], &WHAT[..], &["--doc"]].concat();
-    run::command("cargo", all, NONE)
-}
-
 fn rust() -> Result<()> {
+    // One of Burn's crates takes minutes, on one core for most of them. Meanwhile most of the tests are built; for the examples of the
+    // documentation, which are run afterwards, little else would be.
     let what = [&WHAT[..], &["--tests"]].concat();
     if run::works("cargo", ["nextest", "--version"]) {
-        run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)
+        run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)?;
     } else {
-        run::command("cargo", ["test"].into_iter().chain(what), NONE)
+        run::command("cargo", ["test"].into_iter().chain(what), NONE)?;
     }
+    run::command("cargo", [&["test"], &WHAT[..], &["--doc"]].concat(), NONE)
 }
 
 /// What has CUDA, read as the lints and the documentation read the rest.
