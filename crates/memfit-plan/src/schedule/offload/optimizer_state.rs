@@ -6,13 +6,12 @@
 //! after it, while the next one runs. What is still too much is moved between its uses as `offload:best` does; where that is not
 //! enough, parameters and constants are at home there as well. Guarantee: live bytes and copies within their budgets, no op runs
 //! twice. Where host memory has no room for all state the largest go, then to a
-//! disk. Small tasks are planned for smaller budgets and less host memory as well (`schedule/less.rs`), as `offload:best` plans them.
-//! Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
+//! disk. Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
 //! anyway: two transfers of it are hidden behind the step only in part.
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving, or_less, rungs, without_optimizer_state};
+use super::{Front, Infeasible, Scheduler, Task, moving, rungs, without_optimizer_state};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -30,18 +29,13 @@ impl Scheduler for OptimizerState {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        or_less(task, budget, self.info(), context, |budget, context| without(task, budget, context))
+        let parked = without_optimizer_state(task, budget, context.device)?;
+        let missed = match moving::within(&parked, budget, &[], context) {
+            Ok(front) => return Ok(front),
+            Err(missed) => missed,
+        };
+        // What goes first is state, so the last of these have all of it elsewhere, and parameters.
+        let all = rungs(task, budget, context.device).pop();
+        all.and_then(|all| moving::within(&all, budget, &[], context).ok()).ok_or(missed)
     }
-}
-
-/// With optimizer state, or also parameters, at home in host memory.
-fn without(task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-    let parked = without_optimizer_state(task, budget, context.device)?;
-    let missed = match moving::within(&parked, budget, &[], context) {
-        Ok(front) => return Ok(front),
-        Err(missed) => missed,
-    };
-    // What goes first is state, so the last of these have all of it elsewhere, and parameters.
-    let all = rungs(task, budget, context.device).pop();
-    all.and_then(|all| moving::within(&all, budget, &[], context).ok()).ok_or(missed)
 }
