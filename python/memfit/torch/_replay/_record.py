@@ -469,7 +469,7 @@ def _check(func: Any, info: dict[str, Any], args: Any, constant: bool) -> None:
 
 
 def address(tensor: torch.Tensor | None) -> int | None:
-    """What names the storage of a gradient; -1 for a sparse one and the like."""
+    """What names the storage of a tensor; -1 for a sparse one and the like."""
     if tensor is None:
         return None
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else -1
