@@ -269,12 +269,9 @@ fn docs() -> Result<()> {
 fn rust() -> Result<()> {
     // One of Burn's crates takes minutes, on one core for most of them. Meanwhile most of the tests are built; for the examples of the
     // documentation, which are run afterwards, little else would be.
-    let what = [&WHAT[..], &["--tests"]].concat();
-    if run::works("cargo", ["nextest", "--version"]) {
-        run::command("cargo", ["nextest", "run", "--no-fail-fast"].into_iter().chain(what), NONE)?;
-    } else {
-        run::command("cargo", ["test"].into_iter().chain(what), NONE)?;
-    }
+    let is_there = run::works("cargo", ["nextest", "--version"]);
+    let runner: &[&str] = if is_there { &["nextest", "run", "--no-fail-fast"] } else { &["test"] };
+    run::command("cargo", [runner, &WHAT, &["--tests"]].concat(), NONE)?;
     run::command("cargo", [&["test"], &WHAT[..], &["--doc"]].concat(), NONE)
 }
 

@@ -34,18 +34,11 @@ def live(device: torch.device) -> tuple[list[torch.UntypedStorage], list[torch.U
             if _parts.is_opaque(tensor):
                 opaque[torch.ops.mkldnn.data_ptr(tensor)] = _parts.stand_in(tensor)
                 continue
-            for storage in _storages(tensor):
+            for storage in _glue.storages(tensor):
                 # A fake tensor says that it is on a device; its storage does not.
                 if storage.device.type == device.type:
                     found[id(storage)] = storage
     return list(found.values()), list(opaque.values())
-
-
-def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    try:
-        return [tensor.untyped_storage()]
-    except NotImplementedError:
-        return _glue.parts(tensor)
 
 
 def _tensors() -> Iterator[torch.Tensor]:

@@ -83,7 +83,7 @@ def timed(func: Any, args: Any, kwargs: Any) -> tuple[Any, int, int, int]:
 def _blocks(values: Any) -> dict[int, int]:
     """Bytes of the block of each storage in `values`."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor) and leaf.is_cuda]
-    storages = [part.untyped_storage() for tensor in tensors for part in _parts.inside(tensor) or [tensor]]
+    storages = [part.untyped_storage() for tensor in tensors for part in _parts.plain(tensor)]
     return {storage._cdata: block(storage.nbytes()) for storage in storages}
 
 

@@ -50,6 +50,11 @@ def inside(tensor: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
+def plain(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Plain tensors over the storages of any tensor: those inside it, or itself."""
+    return inside(tensor) or [tensor]
+
+
 def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the bytes are in no storage: those of a tensor in oneDNN's layout."""
     return tensor.is_mkldnn

@@ -36,7 +36,7 @@ class Reached(Reach):
         held += [value for _, _, value in self._others]
         found = {id(value): value for value in held if isinstance(value, torch.Tensor)}
         tensors = [tensor for tensor in found.values() if not _parts.is_opaque(tensor)]
-        self._tensors = [part for tensor in tensors for part in _parts.inside(tensor) or [tensor]]
+        self._tensors = [part for tensor in tensors for part in _parts.plain(tensor)]
         self._where = self._windows()
 
     def changed(self) -> str | None:
