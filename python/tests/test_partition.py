@@ -1,6 +1,7 @@
 """`memfit.torch.partition`: the same bits at every budget, measured bytes within it, and what it refuses."""
 
 import copy
+import itertools
 import warnings
 
 import pytest
@@ -18,8 +19,11 @@ import memfit.torch
 BUDGETS = ("100%", "floor+80%", "floor+60%", "floor+40%")
 
 
-@pytest.mark.parametrize("decomposed", [False, True])
-@pytest.mark.parametrize("name", regions.MODELS)
+# As Dynamo hands it over, and decomposed as Inductor asks for.
+WAYS = list(itertools.product(regions.MODELS, [False, True]))
+
+
+@pytest.mark.parametrize(("name", "decomposed"), WAYS if ALL else WAYS[::3] + WAYS[-1:])
 def test_every_budget_gives_the_same_bits(name: str, decomposed: bool) -> None:
     """Loss, gradients, running statistics, over two steps, beside the same step without memfit."""
     case = Case.of(name, 2)
@@ -53,7 +57,7 @@ def test_compiled_gradients_are_those_of_eager_pytorch(name: str) -> None:
         assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("name", regions.MODELS)
+@pytest.mark.parametrize("name", list(regions.MODELS)[: None if ALL else 2])
 def test_measured_peaks_keep_the_budget_and_fall_with_it(name: str) -> None:
     case = Case.of(name, 8)
     last = None
@@ -84,7 +88,7 @@ class Dropped(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", BUDGETS if ALL else BUDGETS[1::2])
 def test_forward_and_backward_see_the_same_masks(budget: str) -> None:
     """The trap of recomputed dropout: a gradient through elements that forward dropped."""
     x = torch.rand(64, 32, requires_grad=True)
@@ -149,7 +153,7 @@ def test_inductor_takes_it_and_its_cache_knows_it() -> None:
     assert partition.uuid() != memfit.torch.partition("floor+50%").uuid()
     case = Case.of("gpt", 2)
     if not ALL:
-        del case.model.blocks[2:]  # Each kernel is a file for a C++ compiler.
+        del case.model.blocks[1:]  # Each kernel is a file for a C++ compiler.
     eager = copy.deepcopy(case.model).eval()  # Dropout draws from another generator there.
     model = copy.deepcopy(eager)
     eager(case.batch).backward()

@@ -17,7 +17,7 @@ from torch import nn
 
 import memfit
 
-MUTANTS = int(os.environ.get("SECOND_JUDGE_MUTANTS", "1500"))
+MUTANTS = int(os.environ.get("SECOND_JUDGE_MUTANTS", "800"))
 MEANS = (
     {"budget": "100%"},
     {"budget": "floor+60%"},
