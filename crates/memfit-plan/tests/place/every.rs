@@ -6,7 +6,7 @@ use memfit_plan::place::{PLACERS, Placer, Problem, Unplaced};
 use memfit_testkit::cases;
 
 use crate::support::{
-    Random, bank, brute_force, check, cut, device, from_csv, item, pinned, problem, random, synth,
+    Random, bank, brute_force, check, cut, device, from_csv, item, pinned, problem, random, synth, tight,
 };
 
 fn lays_out(placer: &dyn Placer, problem: &Problem, what: &str) -> Option<Bytes> {
@@ -210,6 +210,20 @@ fn a_height_that_is_enough_ends_the_search() {
     assert!(placement.height <= enough);
 }
 
+/// Hundreds of buffers and sections without a byte to spare: only few ways lead there.
+#[test]
+fn tight_problems_are_placed_at_their_bound() {
+    let device = device();
+    for (seed, n, drop) in [(1, 350, 2), (2, 400, 3), (3, 400, 5), (4, 450, 8), (5, 350, 10), (6, 500, 4)] {
+        let (problem, bound) = tight(n, seed, drop);
+        assert_eq!(problem.lower_bound(), bound);
+        let context = Context { enough: bound, effort: 4, ..Context::new(&device) };
+        let placement = PLACERS.last().unwrap().place(&problem, &context).unwrap();
+        check(&problem, &placement).unwrap();
+        assert_eq!(placement.height, bound, "seed {seed}");
+    }
+}
+
 /// Needs `shared/data/placement` beside the repository.
 #[test]
 fn the_published_instances_are_solved() {
@@ -223,6 +237,7 @@ fn the_published_instances_are_solved() {
     for (name, enough) in [
         ("B.1048576", capacity),
         ("C.1048576", Bytes::ZERO),
+        ("D.1048576", Bytes::ZERO),
         ("F.1048576", capacity),
         ("input.12", Bytes(12)),
         ("G_1", Bytes::ZERO),

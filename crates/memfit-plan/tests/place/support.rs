@@ -108,16 +108,16 @@ pub(crate) fn synth(n: u32, seed: u64) -> Problem {
     problem(items, 1)
 }
 
-/// Random guillotine cuts of a rectangle of `4n` steps × 2^36 bytes, each piece dropped with a probability
-/// of `drop` percent: the optimum is 2^36 without drops and at most 2^36 with them.
-pub(crate) fn cut(n: u32, seed: u64, drop: u64) -> Problem {
-    const UNIT: u64 = 512;
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut pieces: Vec<(u64, u64, u64, u64)> = vec![(0, 4 * u64::from(n), 0, (1 << 36) / UNIT)];
-    let area = |p: &(u64, u64, u64, u64)| u128::from(p.1 - p.0) * u128::from(p.3 - p.2);
+/// A piece of a rectangle: from and until, lowest and highest, half-open.
+type Cut = (u64, u64, u64, u64);
+
+/// Random guillotine cuts of a rectangle of so many steps × so high into `n` pieces.
+fn dissected(random: &mut Random, n: u32, (steps, height): (u64, u64)) -> Vec<Cut> {
+    let mut pieces: Vec<Cut> = vec![(0, steps, 0, height)];
+    let area = |p: &Cut| u128::from(p.1 - p.0) * u128::from(p.3 - p.2);
     while pieces.len() < n as usize {
         let draw = |random: &mut Random| usize::try_from(random.next() % pieces.len() as u64).unwrap();
-        let (one, other) = (draw(&mut random), draw(&mut random));
+        let (one, other) = (draw(random), draw(random));
         let at = if area(&pieces[one]) >= area(&pieces[other]) { one } else { other };
         let (left, right, low, high) = pieces[at];
         let upright = random.next().is_multiple_of(2);
@@ -131,12 +131,32 @@ pub(crate) fn cut(n: u32, seed: u64, drop: u64) -> Problem {
             pieces.push((left, right, middle, high));
         }
     }
+    pieces
+}
+
+/// Buffers that live as long as the pieces and are as large as they are high, in units of 512 bytes.
+fn buffers(pieces: &[Cut]) -> Problem {
     let narrow = |time: u64| u32::try_from(time).unwrap();
-    let kept = pieces.into_iter().filter(|_| random.next() % 100 >= drop);
-    problem(
-        kept.map(|(left, right, low, high)| item(narrow(left), narrow(right), (high - low) * UNIT)).collect(),
-        1,
-    )
+    let buffer = |&(left, right, low, high): &Cut| item(narrow(left), narrow(right), (high - low) * 512);
+    problem(pieces.iter().map(buffer).collect(), 1)
+}
+
+/// Random guillotine cuts of a rectangle of `4n` steps × 2^36 bytes, each piece dropped with a probability
+/// of `drop` percent: the optimum is 2^36 without drops and at most 2^36 with them.
+pub(crate) fn cut(n: u32, seed: u64, drop: u64) -> Problem {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut pieces = dissected(&mut random, n, (4 * u64::from(n), (1 << 36) / 512));
+    pieces.retain(|_| random.next() % 100 >= drop);
+    buffers(&pieces)
+}
+
+/// As [`cut`], of 1,024 steps, but no piece that is live at one of them is dropped: the optimum is the bound, and is returned.
+pub(crate) fn tight(n: u32, seed: u64, drop: u64) -> (Problem, Bytes) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut pieces = dissected(&mut random, n, (1024, 1024));
+    let full = random.next() % 1024;
+    pieces.retain(|&(left, right, ..)| (left..right).contains(&full) || random.next() % 100 >= drop);
+    (buffers(&pieces), Bytes(1024 * 512))
 }
 
 /// Checks a placement pair by pair, and its figures. Says what is wrong.

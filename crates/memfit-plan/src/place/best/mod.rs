@@ -1,8 +1,8 @@
 //! The best of many, then search, until nothing lower is possible or the effort is spent.
 //!
-//! What is live throughout lies beneath everything else. Above it, the ladder: online best fit; the canonical dives; branch and bound on each independent part, where all are
-//! small enough (`exact/`); then, in turns that double, dives with noisy orders, large-neighbourhood search
-//! (`windows.rs`) and branch and bound with other noise; where the bound was not met, every other placer that is quick enough, so that `best` is
+//! What is live throughout lies beneath everything else. Above it, the ladder: online best fit; the canonical dives; buffers that fit
+//! together without a gap as one (`blocks.rs`); branch and bound on each independent part, where all are small enough (`exact/`); then, in turns that double, dives with noisy orders, large-neighbourhood search
+//! (`windows.rs`), other blocks and branch and bound with other noise; where the bound was not met, every other placer that is quick enough, so that `best` is
 //! never above any of them.
 //!
 //! Source: ours; the parts name theirs. Guarantee: never above the sum of all sizes; never above any other
@@ -12,6 +12,7 @@
 //! seed and an effort on any machine and any number of threads, unless `stop` cuts it short. Wrong choice
 //! where a plan must be made while the program runs: see `best_fit.rs`.
 
+mod blocks;
 mod windows;
 
 use super::arena::{Arena, Does, Packing, place};
@@ -59,6 +60,9 @@ impl Placer for Best {
 /// Most of the effort that goes into one search of the whole before windows have their turn.
 const MOST_EFFORT: u32 = 8;
 
+/// Work on blocks at effort 1, before branch and bound on the pieces.
+const BLOCKS: u64 = Exact::DEFAULT.work / 4;
+
 /// Noise of the dives in percent.
 const NOISE: [u32; 3] = [10, 30, 3];
 
@@ -95,11 +99,20 @@ impl Best {
                 let widths = part.iter().map(|&piece| u64::from(arena.pieces[piece as usize].width()));
                 part.len() <= self.exact_pieces && widths.sum::<u64>() <= 2_000_000
             });
-        // First what `exact` does, from where it starts, so as never to be above it.
-        if small && best.height > arena.enough {
+        let plain = arena.apart.rows() == 0 && arena.pins.is_empty();
+        let mut built = best.clone();
+        if plain && small && best.height > arena.enough {
+            let budget = exact::worth(arena, best, BLOCKS, context.effort.min(4 * MOST_EFFORT));
+            blocks::improve(arena, &mut built, budget, context.seed, stop);
+        } else if plain && best.height > arena.enough {
+            keep(&mut built, blocks::dives(arena, stop));
+        }
+        // What `exact` does, from where it starts, so as never to be above it.
+        if small && built.height > arena.enough {
             let budget = exact::worth(arena, best, Exact::DEFAULT.work, context.effort.min(MOST_EFFORT));
             exact::improve(arena, best, budget, context.seed, context);
         }
+        keep(best, built);
         // Near its bound a small problem is not worth all of the work; windows need theirs on a large one.
         let budget =
             if small { budget.min(exact::worth(arena, best, budget, context.effort)) } else { budget };
@@ -112,6 +125,11 @@ impl Best {
                 let share = share.min(budget.saturating_sub(spent));
                 spent =
                     spent.saturating_add(windows::improve(arena, best, share, random.below(1 << 60), stop));
+            }
+            if small && plain {
+                let share = share.min(budget.saturating_sub(spent));
+                spent =
+                    spent.saturating_add(blocks::improve(arena, best, share, random.below(1 << 60), stop));
             }
             if small {
                 let share = share.min(budget.saturating_sub(spent));
