@@ -145,6 +145,36 @@ def fit(rank: int, kind: str) -> None:
         fitted.close()
 
 
+def sparse(rank: int, _: str) -> None:
+    """Ranks exchange the indices and values of sparse gradients, which have no storage of their own."""
+
+    def trained(budget: int | None) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        bag = nn.EmbeddingBag(300, 32, sparse=True, mode="sum")
+        net = nn.Sequential(bag, nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 8))
+        net = nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        torch.manual_seed(10 + rank)
+        words, labels = torch.randint(300, (64, 5)), torch.randint(8, (64,))
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(words), labels)
+            loss.backward()
+            assert bag.weight.grad is not None and bag.weight.grad.is_sparse
+            optimizer.step()
+            return loss.detach()
+
+        if budget is None:
+            losses = [step() for _ in range(3)]
+        else:
+            with memfit.torch.enable(budget, evict_all=True):
+                losses = [step() for _ in range(3)]
+        return losses + [parameter.detach().clone() for parameter in net.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(trained(None), trained(1 << 30), strict=True))
+
+
 def refuse_fit(rank: int, kind: str) -> None:
     net, _ = make(kind)
     batch = torch.randn(512, 32)
@@ -181,6 +211,10 @@ def launch(world: int, action: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_gradients_and_parameters_are_those_without_memfit(world, kind):
     launch(world, "compare", kind)
+
+
+def test_sparse_gradients_are_those_without_memfit():
+    launch(2, "sparse", "ddp")
 
 
 def test_every_rank_refuses_the_smallest_budget():
