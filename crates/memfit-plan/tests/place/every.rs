@@ -131,6 +131,9 @@ fn empty_and_huge_items_do_not_wrap() {
         problem(vec![item(0, 3, huge - 1), item(1, 4, huge + 1), item(2, u32::MAX, 1)], 256),
         problem((0..12).map(|_| item(0, 2, huge)).collect(), 1),
         problem((0..3).map(|i| item(i, i + 2, u64::MAX)).collect(), 512),
+        // As many as blocks are made of.
+        problem((0..60).map(|i| item(i / 2, i / 2 + 2, huge)).collect(), 1),
+        problem((0..60).map(|i| item(i, i + 2, u64::MAX)).collect(), 512),
     ];
     for (index, problem) in problems.iter().enumerate() {
         for placer in PLACERS {

@@ -30,6 +30,13 @@ const LEFT_OUT: [u64; 8] = [2, 5, 10, 15, 20, 5, 10, 2];
 /// Of so many tries one is for a height between the lowest known and the least.
 const HIGHER: usize = 4;
 
+/// Pieces from which on it is worth a try: branch and bound is soon done with fewer.
+const MANY: usize = 50;
+
+/// Work of a try, and of merging, for each piece.
+const TRY: u64 = 10_000;
+const MERGING: u64 = 250;
+
 /// Work of branch and bound on the blocks of a try, in the first batch: some ms.
 const WORK: u64 = 3_000_000;
 
@@ -41,6 +48,9 @@ pub(super) fn improve(
     seed: u64,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> u64 {
+    if arena.len() < MANY {
+        return 0;
+    }
     let target = arena.enough.max(best.bound);
     let (mut work, mut share, mut halvings) = (0u64, WORK, 1u32);
     for batch in 0usize.. {
@@ -79,7 +89,7 @@ pub(super) fn improve(
             }
         }
         halvings = if best.height < before { 1 } else { (halvings + 1).min(63) };
-        share += share / 4;
+        share = share.saturating_add(share / 4);
     }
     work
 }
@@ -107,7 +117,7 @@ fn attempt(
     let goal =
         Goal { low: merged.bound, enough: capacity, high: capacity.saturating_add(1), budget: share, seed };
     let found = exact::solve(&inst, goal, stop);
-    let work = 100 * arena.len() as u64 + found.work;
+    let work = TRY + MERGING * arena.len() as u64 + found.work;
     let packing = found.offsets.map(|offsets| {
         let mut sorted = vec![0; offsets.len()];
         for (name, offset) in inst.names.iter().flatten().zip(offsets) {
