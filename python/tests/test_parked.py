@@ -40,7 +40,7 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """A small GPT-2, whose state outweighs its activations."""
 
-    def __init__(self, width: int = 96, layers: int = 4 if ALL else 2, words: int = 200) -> None:
+    def __init__(self, width: int = 96, layers: int = 4, words: int = 200) -> None:
         super().__init__()
         self.embed = nn.Embedding(words, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(layers))
