@@ -31,12 +31,10 @@ impl Editor<'_, '_> {
                 return false;
             }
             let (run, right) = self.insert(node, position);
-            let reads = self.task.reads.row(node.index());
-            for &read in reads {
-                if !self.task.is_recomputable(read) || self.events(read).is_empty() {
+            for (&read, &at) in self.values.iter().zip(&self.places) {
+                if !self.task.is_recomputable(read) || self.defines(run, read) {
                     continue;
                 }
-                let at = self.event_at(read, self.runs.position(run));
                 let events = self.events(read);
                 let last = events[..at].last().copied();
                 // Read again later, or not, before it's made again: then it's live here anyway.
@@ -94,12 +92,14 @@ impl Editor<'_, '_> {
             if !self.runs.is_extra(run) {
                 continue;
             }
-            let (node, position) = (self.runs.node(run), self.runs.position(run));
+            let node = self.runs.node(run);
             if !self.remove(run) {
                 return false;
             }
-            for &read in self.task.reads.row(node.index()) {
-                let at = self.event_at(read, position);
+            for (&read, &at) in self.values.iter().zip(&self.places) {
+                if Some(node) == self.task.producer[read.index()] {
+                    continue;
+                }
                 let producers = &self.events(read)[..at];
                 let producer = producers.iter().rev().copied().find(|&run| self.defines(run, read));
                 if let Some(producer) =

@@ -18,7 +18,7 @@ mod ways;
 #[cfg(test)]
 mod tests;
 
-use memfit_ir::{Device, ValueId};
+use memfit_ir::{Csr, Device, ValueId};
 
 use super::ids::{NodeId, RunId};
 use super::random::Random;
@@ -54,7 +54,8 @@ pub(super) struct Editor<'t, 'g> {
     /// By value: runs that define or read it, by position. Empty where the value needs no bytes.
     events: Vec<Vec<RunId>>,
     tracked: Vec<bool>,
-    results: Vec<ValueId>,
+    /// By node: those of its reads and writes that are tracked; all results, for the end.
+    operands: Csr<ValueId>,
     absences: Absences,
     algorithms: Algorithms,
     profile: Profile,
@@ -63,6 +64,10 @@ pub(super) struct Editor<'t, 'g> {
     /// Sum of run times.
     cost: u64,
     values: Vec<ValueId>,
+    /// By value: the number of its events before the change.
+    places: Vec<usize>,
+    /// Those of all that was done since it was last kept, one after the other.
+    places_done: Vec<usize>,
     takers: Vec<RunId>,
     /// The stays of `values` before a change; by value, where its list ends.
     before: Vec<(usize, usize)>,
@@ -93,20 +98,27 @@ impl<'t, 'g> Editor<'t, 'g> {
                 task.size[value.index()] > 0 || (mutated && task.is_recomputable(value))
             })
             .collect();
-        let is_result = |value: &ValueId| task.live_out[value.index()] && tracked[value.index()];
-        let results = task.value_ids().filter(is_result).collect();
+        let is_tracked = |value: &ValueId| tracked[value.index()];
+        let mut operands = Csr::default();
+        for node in 0..nodes {
+            let all = task.reads.row(node).iter().chain(task.writes.row(node));
+            operands.push(all.copied().filter(is_tracked));
+        }
+        operands.push(task.value_ids().filter(|value| task.live_out[value.index()] && is_tracked(value)));
         let mut editor = Editor {
             task,
             runs: Runs::new(nodes, schedule),
             events: vec![Vec::new(); values],
             tracked,
-            results,
+            operands,
             absences: Absences::default(),
             algorithms: Algorithms::default(),
             profile: Profile::default(),
             ticks: None,
             cost: cost.time.0,
             values: Vec::new(),
+            places: Vec::new(),
+            places_done: Vec::new(),
             takers: Vec::new(),
             before: Vec::new(),
             counts: Vec::new(),
@@ -160,6 +172,7 @@ impl<'t, 'g> Editor<'t, 'g> {
     /// What was done up to now is here to stay.
     pub(super) fn keep(&mut self) {
         self.done.clear();
+        self.places_done.clear();
         self.profile.keep();
         if let Some(ticks) = &mut self.ticks {
             ticks.clock.keep();
@@ -190,11 +203,11 @@ impl<'t, 'g> Editor<'t, 'g> {
             let Some((edit, mark)) = self.done.pop() else { return };
             match edit {
                 Edit::Inserted(run, node) => {
-                    self.note(node);
+                    self.note_again(node);
                     self.unlist(run);
                 }
                 Edit::Removed(node, position) => {
-                    self.note(node);
+                    self.note_again(node);
                     self.list(node, position);
                 }
                 Edit::Sent(place) => {
@@ -263,12 +276,15 @@ impl<'t, 'g> Editor<'t, 'g> {
     /// if not, take it back.
     pub(super) fn insert(&mut self, node: NodeId, position: usize) -> (RunId, bool) {
         let mark = self.profile.mark();
-        self.lift(node);
+        self.lift(node, position);
         let live = self.live_before(position);
         let next = self.runs.at(position);
         let mut from = 0;
         for at in 0..self.values.len() {
             let (value, to) = (self.values[at], self.counts[at]);
+            if from == to {
+                continue;
+            }
             let born = self.defines(next, value) || self.comes_back(next, value);
             for stay in &mut self.before[from..to] {
                 stay.0 += usize::from(stay.0 > position || (born && stay.0 == position));
@@ -279,8 +295,9 @@ impl<'t, 'g> Editor<'t, 'g> {
         let run = self.list(node, position);
         self.done.push((Edit::Inserted(run, node), mark));
         self.profile.open(position, live);
+        self.join(node, position, false);
         let right = self.settle();
-        let own = self.scratch(run) - if self.takers.contains(&run) { 0 } else { self.taken(run) };
+        let own = self.scratch(run) - self.taken(run);
         self.profile.add(position, position, own);
         (run, right)
     }
@@ -292,13 +309,7 @@ impl<'t, 'g> Editor<'t, 'g> {
         self.done.push((Edit::Removed(node, position), self.profile.mark()));
         let own = self.scratch(run) - self.taken(run);
         self.profile.add(position, position, -own);
-        self.lift(node);
-        if let Ok(at) = self.takers.binary_search(&run) {
-            // Its own takeover was taken out already.
-            let taken = self.taken(run);
-            self.profile.add(position, position, -taken);
-            self.takers.remove(at);
-        }
+        self.lift(node, position);
         for stay in &mut self.before {
             // One of this position alone ends before it begins, which is to say that it's none.
             let alone = *stay == (position, position);
@@ -307,6 +318,7 @@ impl<'t, 'g> Editor<'t, 'g> {
         }
         self.profile.close(position);
         self.unlist(run);
+        self.join(node, position, true);
         self.settle()
     }
 
@@ -363,13 +375,12 @@ impl<'t, 'g> Editor<'t, 'g> {
         self.absences.places().collect()
     }
 
-    /// Enters a run of `node`, whose operands are in `values`, before `position`, everywhere but in the profile.
+    /// Enters a run of `node`, whose operands are in `values` and the places of those in `places`, before `position`, everywhere
+    /// but in the profile.
     fn list(&mut self, node: NodeId, position: usize) -> RunId {
         let run = self.runs.insert(node, position);
-        for at in 0..self.values.len() {
-            let value = self.values[at];
-            let index = self.event_at(value, position);
-            self.events[value.index()].insert(index, run);
+        for (value, &place) in self.values.iter().zip(&self.places) {
+            self.events[value.index()].insert(place, run);
         }
         self.cost = self.cost.saturating_add(self.task.later_cost[node.index()]);
         self.cost = self.cost.saturating_add_signed(self.longer(node));
@@ -380,11 +391,8 @@ impl<'t, 'g> Editor<'t, 'g> {
 
     /// The opposite.
     fn unlist(&mut self, run: RunId) {
-        let position = self.runs.position(run);
-        for at in 0..self.values.len() {
-            let value = self.values[at];
-            let index = self.event_at(value, position);
-            self.events[value.index()].remove(index);
+        for (value, &place) in self.values.iter().zip(&self.places) {
+            self.events[value.index()].remove(place);
         }
         let node = self.runs.node(run);
         self.cost = self.cost.saturating_sub(self.task.later_cost[node.index()]);

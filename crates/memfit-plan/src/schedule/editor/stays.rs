@@ -6,24 +6,9 @@ use super::Editor;
 use crate::schedule::ids::{NodeId, RunId};
 
 impl Editor<'_, '_> {
-    fn operand_count(&self, node: NodeId) -> usize {
-        if node.index() == self.task.nodes() {
-            return self.results.len();
-        }
-        self.task.reads.row(node.index()).len() + self.task.writes.row(node.index()).len()
-    }
-
-    fn operand(&self, node: NodeId, at: usize) -> ValueId {
-        if node.index() == self.task.nodes() {
-            return self.results[at];
-        }
-        let reads = self.task.reads.row(node.index());
-        if at < reads.len() { reads[at] } else { self.task.writes.row(node.index())[at - reads.len()] }
-    }
-
     /// The place of `value` among the operands of `node`, if it is one.
     pub(super) fn operand_at(&self, node: NodeId, value: ValueId) -> Option<usize> {
-        (0..self.operand_count(node)).find(|&at| self.operand(node, at) == value)
+        self.operands.row(node.index()).iter().position(|&operand| operand == value)
     }
 
     pub(super) fn scratch(&self, run: RunId) -> i64 {
@@ -66,8 +51,7 @@ impl Editor<'_, '_> {
         if self.absences.is_empty() {
             return 0;
         }
-        let node = self.runs.node(run);
-        let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
+        let operands = self.operands.row(self.runs.node(run).index()).iter().copied();
         let back = self.absences.touched(run).chain(operands).filter(|&value| self.comes_back(run, value));
         back.map(|value| self.task.size[value.index()]).sum()
     }
@@ -82,9 +66,7 @@ impl Editor<'_, '_> {
             for &value in self.task.writes.row(node.index()) {
                 live -= self.task.size[value.index()];
             }
-            if self.takers.binary_search(&next).is_err() {
-                live += self.taken(next);
-            }
+            live += self.taken(next);
         }
         live
     }
@@ -156,8 +138,7 @@ impl Editor<'_, '_> {
             return 0;
         }
         let at = self.runs.position(run);
-        let node = self.runs.node(run);
-        let operands = (0..self.operand_count(node)).map(|at| self.operand(node, at));
+        let operands = self.operands.row(self.runs.node(run).index()).iter().copied();
         let mut sum = 0;
         for value in self.absences.touched(run).chain(operands).filter(|value| !self.values.contains(value)) {
             self.each_packed(value, |from, _, bytes| sum += if from == at { bytes } else { 0 });
@@ -168,55 +149,135 @@ impl Editor<'_, '_> {
     /// Notes the operands of `node` in `values`.
     pub(super) fn note(&mut self, node: NodeId) {
         self.values.clear();
-        for at in 0..self.operand_count(node) {
-            let value = self.operand(node, at);
-            if self.tracked[value.index()] {
-                self.values.push(value);
-            }
-        }
+        self.values.extend_from_slice(self.operands.row(node.index()));
     }
 
-    /// Before `node` comes or goes: its operands are noted in `values`, their stays in `before`, and the runs whose
-    /// takeovers may change in `takers`; what those take over is put back.
-    pub(super) fn lift(&mut self, node: NodeId) {
+    /// Notes the operands of `node`, of which a run came or went last, in `values`, and in `places` where that was among their events.
+    pub(super) fn note_again(&mut self, node: NodeId) {
         self.note(node);
-        self.lift_noted();
+        self.places.clear();
+        let from = self.places_done.len() - self.values.len();
+        self.places.extend(self.places_done.drain(from..));
     }
 
-    /// The same before `value` alone is sent away or kept.
-    pub(super) fn lift_value(&mut self, value: ValueId) {
-        self.values.clear();
-        self.values.push(value);
-        self.lift_noted();
-    }
-
-    fn lift_noted(&mut self) {
+    /// Before a run of `node` comes to `position` or goes from there: its operands are noted in `values`, where it is among their
+    /// events in `places`, and the runs whose takeovers may change in `takers`: those of the events right before, after which
+    /// something else comes now. What those take over is put back. The stays of operands that change elsewhere too are noted in
+    /// `before`.
+    pub(super) fn lift(&mut self, node: NodeId, position: usize) {
+        self.note(node);
+        self.places.clear();
         self.takers.clear();
         self.work += 1;
         for at in 0..self.values.len() {
             let value = self.values[at];
-            self.work += self.events[value.index()].len() as u64;
-            for index in 0..self.events[value.index()].len() {
-                let run = self.events[value.index()][index];
-                let node = self.runs.node(run).index();
-                let may = |pair: &Reuse| !pair.must && pair.input == value;
-                if node < self.task.nodes() && self.task.reuses.row(node).iter().any(may) {
-                    self.takers.push(run);
-                }
+            let place = self.event_at(value, position);
+            self.places.push(place);
+            let events = &self.events[value.index()];
+            self.work += events.len() as u64;
+            if place > 0 && self.may_take(events[place - 1], value) {
+                self.takers.push(events[place - 1]);
             }
         }
-        self.takers.sort_unstable();
-        self.takers.dedup();
+        self.places_done.extend_from_slice(&self.places);
+        self.lift_takers();
+        self.note_stays();
+    }
+
+    /// Before `value` is sent away or kept: the same, with the takeovers of all its events.
+    pub(super) fn lift_value(&mut self, value: ValueId) {
+        self.values.clear();
+        self.values.push(value);
+        self.places.clear();
+        self.takers.clear();
+        self.work += 1 + self.events[value.index()].len() as u64;
+        for index in 0..self.events[value.index()].len() {
+            let run = self.events[value.index()][index];
+            if self.may_take(run, value) {
+                self.takers.push(run);
+            }
+        }
+        self.lift_takers();
+        self.before.clear();
+        self.counts.clear();
+        self.note_stay(value);
+    }
+
+    /// Whether an output of `run` may take over the bytes of `value`.
+    fn may_take(&self, run: RunId, value: ValueId) -> bool {
+        let node = self.runs.node(run).index();
+        let may = |pair: &Reuse| !pair.must && pair.input == value;
+        node < self.task.nodes() && self.task.reuses.row(node).iter().any(may)
+    }
+
+    fn lift_takers(&mut self) {
+        if self.takers.len() > 1 {
+            self.takers.sort_unstable();
+            self.takers.dedup();
+        }
         self.add_taken(1);
         self.add_packed(-1);
-        let (mut before, mut counts) = (std::mem::take(&mut self.before), std::mem::take(&mut self.counts));
-        before.clear();
-        counts.clear();
+    }
+
+    /// Notes the stays of those of `values` that are not [joined](Editor::is_joined), in `before`.
+    fn note_stays(&mut self) {
+        self.before.clear();
+        self.counts.clear();
         for at in 0..self.values.len() {
-            self.stays(self.values[at], &mut before);
-            counts.push(before.len());
+            if self.is_joined(at) {
+                self.counts.push(self.before.len());
+            } else {
+                self.note_stay(self.values[at]);
+            }
         }
-        (self.before, self.counts) = (before, counts);
+    }
+
+    fn note_stay(&mut self, value: ValueId) {
+        let mut before = std::mem::take(&mut self.before);
+        self.stays(value, &mut before);
+        self.counts.push(before.len());
+        self.before = before;
+    }
+
+    /// Whether the stays of the `at`th of `values` change only between the events before and after the place noted for it: it is
+    /// never away and not mutated, so it is there after each event of it. Later runs come after the first ones of what they read.
+    fn is_joined(&self, at: usize) -> bool {
+        let value = self.values[at];
+        let is_placed = at < self.places.len();
+        is_placed && self.task.mutator[value.index()].is_none() && self.absences.of(value).is_empty()
+    }
+
+    /// After a run of `node` came to `position`, or (`gone`) went from there: brings the profile to what the joined ones of
+    /// `values` take now. A value stays between two events if the second reads it.
+    pub(super) fn join(&mut self, node: NodeId, position: usize, gone: bool) {
+        for at in 0..self.values.len() {
+            if !self.is_joined(at) {
+                continue;
+            }
+            let (value, place) = (self.values[at], self.places[at]);
+            let bytes = self.task.size[value.index()];
+            let events = self.events(value);
+            let next = events.get(if gone { place } else { place + 1 });
+            let is_read = next.is_some_and(|&next| !self.defines(next, value));
+            let defines = Some(node) == self.task.producer[value.index()];
+            let from = place.checked_sub(1).map_or(0, |last| self.runs.position(events[last]) + 1);
+            // What was held across stays so for a run that reads it; nothing was, and a run that defines it begins a stay.
+            match (defines, is_read, gone) {
+                (false, true, _) | (true, false, true) => {}
+                (true, false, false) => self.profile.add(position, position, bytes),
+                (false, false, false) => self.profile.add(from, position, bytes),
+                (false, false, true) => self.add_before(from, position, -bytes),
+                (true, true, false) => self.add_before(from, position, -bytes),
+                (true, true, true) => self.add_before(from, position, bytes),
+            }
+        }
+    }
+
+    /// Adds to the positions from `from` on, up to but not including `position`.
+    fn add_before(&mut self, from: usize, position: usize, bytes: i64) {
+        if from < position {
+            self.profile.add(from, position - 1, bytes);
+        }
     }
 
     /// Puts back what `takers` take over, or takes it off.
@@ -237,6 +298,9 @@ impl Editor<'_, '_> {
         let mut from = 0;
         for at in 0..self.values.len() {
             let (value, to) = (self.values[at], self.counts[at]);
+            if self.is_joined(at) {
+                continue;
+            }
             after.clear();
             right &= self.stays(value, &mut after);
             self.shift(&before[from..to], &after, self.task.size[value.index()], &mut edges);
