@@ -307,3 +307,32 @@ fn only_what_was_mutated_is_stored() {
     }
     assert!(stores > 30 && clean == 0, "{stores} {clean}");
 }
+
+/// Small tasks are planned on a ladder of budgets: what is found on a rung is there for all above it.
+#[test]
+fn optimizer_state_of_small_tasks_leaves_no_slower_step_in_more_memory() {
+    let (mut pairs, mut faster) = (0, 0);
+    for seed in 0..80 {
+        let graph = trained(2, 64, seed);
+        let device = linked(1 << 30, 0, true);
+        let context = Context::new(&device);
+        let task = Task::new(&graph, &order(&graph), InPlace::May, true, &context);
+        if task.nodes() > 32 {
+            continue;
+        }
+        let (floor, above) = (task.floor().0.0, task.reference().0 - task.floor().0.0);
+        let mut best: Option<Nanos> = None;
+        for part in [0, 1, 2, 4, 8, 12, 16, 20, 24, 28] {
+            let budget = Bytes(floor + above / 32 * part);
+            let time =
+                offload::OptimizerState.plan(&task, budget, &context).ok().and_then(|front| front.time());
+            if let Some(best) = best {
+                pairs += 1;
+                faster += usize::from(time < Some(best));
+                assert!(time.is_some_and(|time| time <= best), "seed {seed}, {budget}: {time:?}, {best}");
+            }
+            best = time.or(best);
+        }
+    }
+    assert!(pairs > 20 && faster > 0, "{pairs} {faster}");
+}

@@ -6,12 +6,12 @@
 //! after it, while the next one runs. What is still too much is moved between its uses as `offload:best` does; where that is not
 //! enough, parameters and constants are at home there as well. Guarantee: live bytes and copies within their budgets, no op runs
 //! twice. Where host memory has no room for all state the largest go, then to a
-//! disk. Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
+//! disk. Small tasks are planned for smaller budgets and less host memory as well (`schedule/less.rs`). Time that of `offload:best`. Ties go to what comes first in the graph. Wrong choice where the budget holds the state
 //! anyway: two transfers of it are hidden behind the step only in part.
 
 use memfit_ir::Bytes;
 
-use super::{Front, Infeasible, Scheduler, Task, moving, rungs, without_optimizer_state};
+use super::{Front, Infeasible, Scheduler, Task, moving, or_less, rungs, without_optimizer_state};
 use crate::{Context, Info};
 
 /// See the head of this file.
@@ -29,8 +29,11 @@ impl Scheduler for OptimizerState {
     }
 
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible> {
-        let parked = without_optimizer_state(task, budget, context.device)?;
-        let missed = match moving::within(&parked, budget, &[], context) {
+        without_optimizer_state(task, budget, context.device)?;
+        let state = or_less(task, budget, self.info(), context, |budget, context| {
+            moving::within(&without_optimizer_state(task, budget, context.device)?, budget, &[], context)
+        });
+        let missed = match state {
             Ok(front) => return Ok(front),
             Err(missed) => missed,
         };
