@@ -121,7 +121,7 @@ class Eager:
         budget: int,
         *,
         align: int,
-        evictor: str,
+        policy: dict[str, object],
         evict_all: bool = False,
         exact: bool = True,
         afresh: bool = False,

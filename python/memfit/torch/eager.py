@@ -14,6 +14,7 @@ same bits as without.
 import contextlib
 import functools
 import itertools
+import math
 import os
 import threading
 import weakref
@@ -27,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memfit import UsageError, _memfit
 from memfit.torch import _alive, _compiled, _cuda, _glue, _modes, _objects, _pinned, _quantised, _reads
-from memfit.torch._errors import parse_bytes
+from memfit.torch._errors import parse_bytes, share_of
 from memfit.torch._interrupts import Interrupts
 from memfit.torch._slow import Pace
 
@@ -37,7 +38,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class _Options(TypedDict):
     """What an engine is told, beside what it may use."""
 
-    evictor: str
     evict_all: bool
     exact: bool
 
@@ -91,6 +91,12 @@ class Budget:
     that, ends in a `BudgetError`, which names a budget that would hold all that the program holds there.
     `None` goes on for as long as it takes.
 
+    Who goes for room is chosen by the policy `evictor` (docs/strategies.md lists them). It looks at all
+    candidates, at about √n of n (`sample="sqrt"`), or at a number of them, drawn at random by `seed`;
+    `ignore_below` leaves those out that are smaller than a size, or than a share of their mean (`"1%"`),
+    while there are others; `exponents` weigh evicted neighbours, bytes and staleness for `"megengine"`.
+    `"best"`, the default, keeps an index and looks at few in any case.
+
     Of a few ops PyTorch computes the gradient by another formula as soon as anything watches: `exact=False`
     lets them through; the last bits differ then. docs/pytorch-ops.md has the list.
     """
@@ -101,6 +107,10 @@ class Budget:
         *,
         device: str | torch.device | None = None,
         evictor: str = "best",
+        sample: int | str = "all",
+        ignore_below: int | str = 0,
+        exponents: Sequence[float] = (1.0, 1.0, 1.0),
+        seed: int = 0,
         evict_all: bool = False,
         exact: bool = True,
         host_budget: int | str = 0,
@@ -118,7 +128,15 @@ class Budget:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self._native: Any = None
         self._bytes = parse_bytes(budget, self.device)
-        self._options: _Options = {"evictor": evictor, "evict_all": evict_all, "exact": exact}
+        self._options: _Options = {"evict_all": evict_all, "exact": exact}
+        self._policy: dict[str, Any] = {
+            "evictor": evictor,
+            "sample": sample,
+            "ignore_below": ignore_below,
+            "exponents": exponents,
+            "seed": seed,
+        }
+        _policy(**self._policy)
         self._means: dict[str, Any] = {
             "host_budget": parse_bytes(host_budget) if host_budget else 0,
             "disk_budget": parse_bytes(disk_budget) if disk_budget else 0,
@@ -191,7 +209,13 @@ class Budget:
         means, self._unpin = _pinned.means(self._means, self.device)
         try:
             native = _memfit.Eager(
-                _glue, self._bytes, align=align, afresh=afresh, means=means, **self._options
+                _glue,
+                self._bytes,
+                align=align,
+                policy=_policy(**self._policy),
+                afresh=afresh,
+                means=means,
+                **self._options,
             )
         except BaseException:
             self._unpin()
@@ -278,7 +302,12 @@ class Budget:
 
     def __call__(self, function: Function) -> Function:
         """Decorates `function`: each call runs within a budget of its own."""
-        options: dict[str, Any] = {"device": self.device, **self._options, **self._means}
+        options: dict[str, Any] = {
+            "device": self.device,
+            **self._options,
+            **self._policy,
+            **self._means,
+        }
         options["lossy"] = options["lossy"] + ([_quantised.NAME] if self.quantises else [])
 
         @functools.wraps(function)
@@ -298,6 +327,28 @@ class Budget:
             return dict(self._last or {})
         stats: dict[str, int] = self._native.stats()
         return stats
+
+
+def _policy(
+    evictor: str, sample: int | str, ignore_below: int | str, exponents: Sequence[float], seed: int
+) -> dict[str, object]:
+    """The policy as an engine takes it."""
+    if str(sample) not in ("all", "sqrt") and (not str(sample).isdecimal() or int(sample) == 0):
+        hint = "`all`, `sqrt`, or a number from 1"
+        raise UsageError(f"`sample={sample!r}` is no number of candidates", hint=hint)
+    weights = [float(exponent) for exponent in exponents]
+    if len(weights) != 3 or not all(map(math.isfinite, weights)):
+        hint = "of evicted neighbours, bytes and staleness: `exponents=(1, 1, 1)`"
+        raise UsageError(f"`exponents={tuple(exponents)}` are not three numbers", hint=hint)
+    share = share_of(ignore_below) if isinstance(ignore_below, str) else None
+    return {
+        "evictor": evictor,
+        "sample": str(sample),
+        "share_of_mean": share or 0.0,
+        "minimum": 0 if share is not None or ignore_below == 0 else parse_bytes(ignore_below),
+        "exponents": weights,
+        "seed": seed,
+    }
 
 
 def names(given: str | Sequence[str]) -> list[str]:

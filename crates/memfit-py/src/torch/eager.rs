@@ -15,6 +15,7 @@ use super::glue::Glue;
 use super::host::Torch;
 use super::means::Means;
 use super::ops::Learnt;
+use super::policy::Policy;
 use super::steps::Planning;
 use super::watched::Watched;
 use super::within::Within;
@@ -106,13 +107,13 @@ impl Eager {
     /// An engine with `budget` bytes, and for copies what `means` has; `glue` is the module `memfit.torch._glue`. `afresh` forgets
     /// what earlier engines of this process have learnt of ops.
     #[new]
-    #[pyo3(signature = (glue, budget, *, align, evictor, evict_all = false, exact = true, afresh = false, means = None))]
+    #[pyo3(signature = (glue, budget, *, align, policy, evict_all = false, exact = true, afresh = false, means = None))]
     #[allow(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         glue: &Bound<'_, PyAny>,
         budget: u64,
         align: u64,
-        evictor: &str,
+        policy: Policy,
         evict_all: bool,
         exact: bool,
         afresh: bool,
@@ -125,9 +126,9 @@ impl Eager {
         let patience = means.patience.filter(|_| !evict_all);
         let settings = means.settings(glue.py(), Bytes(budget))?;
         let storing = if evict_all { Storing::Never } else { settings.storing };
-        let (align, evictor) = (Bytes(align), evictor.to_owned());
+        let (align, options, evictor) = (Bytes(align), policy.options()?, policy.evictor);
         let parking = settings.parking && !evict_all;
-        let settings = Settings { align, evictor, cut: !evict_all, storing, parking, ..settings };
+        let settings = Settings { align, evictor, options, cut: !evict_all, storing, parking, ..settings };
         let mut inner = Inner::new(Glue::new(glue)?, settings, means.shelves())?;
         (inner.evict_all, inner.exact) = (evict_all, exact);
         inner.engine.limit_pace(patience, PATIENT);

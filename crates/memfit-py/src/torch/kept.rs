@@ -8,12 +8,13 @@ use super::dispatch::{Entry, Inner};
 
 impl Inner {
     /// What has been done so far, by name: ops, bytes, ns.
-    pub(super) fn stats(&self) -> [(&'static str, u64); 18] {
+    pub(super) fn stats(&self) -> [(&'static str, u64); 19] {
         let stats = self.engine.stats();
         [
             ("ops", stats.calls),
             ("recomputed_ops", stats.recomputes),
             ("evictions", stats.evictions),
+            ("evaluations", stats.evaluations),
             ("peak_bytes", stats.peak.0),
             ("used_bytes", stats.used.0),
             ("op_ns", stats.first_ns),

@@ -23,6 +23,7 @@ mod ops;
 mod parts;
 mod pending;
 mod pinned;
+mod policy;
 mod raw;
 mod receive;
 mod retry;

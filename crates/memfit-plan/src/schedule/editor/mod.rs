@@ -2,8 +2,8 @@
 //!
 //! What changes are runs that come and go, and values that are sent away and kept again; all else follows. The profile of the
 //! device is a flat array ([`profile`]); what the other tiers hold, and when all is done, is for the [`clock`] to say, which is
-//! there only where values may be away. Inserting or removing a run takes O(its operands' uses + positions by which their
-//! stays change). Most changes are taken back: a journal says what was added to the profile, so that nothing is worked out twice.
+//! there only where values may be away. Inserting or removing a run takes O(its operands × log of their uses + positions by which their
+//! stays change), and all uses of those that are mutated or away. Most changes are taken back: a journal says what was added to the profile, so that nothing is worked out twice.
 
 mod absences;
 mod chains;
@@ -64,7 +64,7 @@ pub(super) struct Editor<'t, 'g> {
     /// Sum of run times.
     cost: u64,
     values: Vec<ValueId>,
-    /// By value: the number of its events before the change.
+    /// By value: how many of its events are before the run that comes or goes. Empty where no run does.
     places: Vec<usize>,
     /// Those of all that was done since it was last kept, one after the other.
     places_done: Vec<usize>,
@@ -192,7 +192,8 @@ impl<'t, 'g> Editor<'t, 'g> {
         })
     }
 
-    /// Work since the start: runs that came or went, each with all events of its operands. The same on every machine.
+    /// Work since the start: runs that came or went, each with all events of its operands, though few of those are looked at. The same
+    /// on every machine.
     pub(super) fn work(&self) -> u64 {
         self.work
     }
