@@ -198,9 +198,7 @@ impl Editor<'_, '_> {
             }
         }
         self.lift_takers();
-        self.before.clear();
-        self.counts.clear();
-        self.note_stay(value);
+        self.note_stays();
     }
 
     /// Whether an output of `run` may take over the bytes of `value`.
@@ -224,19 +222,13 @@ impl Editor<'_, '_> {
         self.before.clear();
         self.counts.clear();
         for at in 0..self.values.len() {
-            if self.is_joined(at) {
-                self.counts.push(self.before.len());
-            } else {
-                self.note_stay(self.values[at]);
+            if !self.is_joined(at) {
+                let mut before = std::mem::take(&mut self.before);
+                self.stays(self.values[at], &mut before);
+                self.before = before;
             }
+            self.counts.push(self.before.len());
         }
-    }
-
-    fn note_stay(&mut self, value: ValueId) {
-        let mut before = std::mem::take(&mut self.before);
-        self.stays(value, &mut before);
-        self.counts.push(before.len());
-        self.before = before;
     }
 
     /// Whether the stays of the `at`th of `values` change only between the events before and after the place noted for it: it is
@@ -290,7 +282,7 @@ impl Editor<'_, '_> {
     }
 
     /// After the change: brings the profile from the stays in `before`, whose positions are those of now, to the
-    /// present ones. Whether every read finds its value.
+    /// present ones. Whether every read finds its value; those of joined ones do.
     pub(super) fn settle(&mut self) -> bool {
         let mut right = true;
         let before = std::mem::take(&mut self.before);
