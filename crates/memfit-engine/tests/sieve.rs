@@ -152,3 +152,15 @@ fn small_tensors_go_last() {
         }
     }
 }
+
+/// A number of candidates is read as the command line and PyTorch spell it.
+#[test]
+fn a_sample_is_all_a_root_or_a_number_from_one() {
+    let read = |text: &str| text.parse::<Sample>();
+    assert_eq!(read("all"), Ok(Sample::All));
+    assert_eq!(read("sqrt"), Ok(Sample::Sqrt));
+    assert_eq!(read("12"), Ok(Sample::Count(12.try_into().unwrap())));
+    for text in ["", "0", "-1", "1.5", "ALL", " 3", "99999999999999999999"] {
+        assert_eq!(read(text).unwrap_err().to_string(), "`all`, `sqrt`, or a number from 1", "{text}");
+    }
+}

@@ -12,7 +12,7 @@ pub(super) struct PolicyArgs {
     pub(super) evictor: String,
     /// Candidates that it looks at for each choice: `all`, about √n of n (`sqrt`), or a number of them, drawn at random by the seed;
     /// `best` keeps an index and looks at few in any case
-    #[arg(long, value_name = "all|sqrt|N", value_parser = sample, default_value = "all")]
+    #[arg(long, value_name = "all|sqrt|N", default_value = "all")]
     sample: Sample,
     /// Evict no tensor smaller than this size, or than this share of the mean of all candidates, while there are others [default: none]
     #[arg(long, value_name = "SIZE|%", value_parser = small)]
@@ -20,14 +20,6 @@ pub(super) struct PolicyArgs {
     /// Exponents for `megengine`: of evicted neighbours, bytes and staleness
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', default_value = "1,1,1")]
     exponents: Vec<f64>,
-}
-
-fn sample(text: &str) -> Result<Sample, String> {
-    match text {
-        "all" => Ok(Sample::All),
-        "sqrt" => Ok(Sample::Sqrt),
-        _ => text.parse().map(Sample::Count).map_err(|_| "`all`, `sqrt`, or a number from 1".to_owned()),
-    }
 }
 
 /// What counts as small.

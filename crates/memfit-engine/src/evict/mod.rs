@@ -20,7 +20,7 @@ mod scan;
 pub(crate) use best::MOST;
 pub(crate) use region::Walk;
 pub(crate) use scan::{Draws, Scan};
-pub use scan::{Sample, Sieve};
+pub use scan::{NoSample, Sample, Sieve};
 
 use crate::alloc::Allocator;
 pub use crate::info::Info;

@@ -1,6 +1,9 @@
 //! One pass over the pool for the least score, in the order and with the ties of DTR's simulator.
 
 use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use thiserror::Error;
 
 use crate::state::State;
 
@@ -15,6 +18,23 @@ pub enum Sample {
     /// So many, or all where there are fewer: each set of that many with the same chance. Never more, also where all that is left is smaller
     /// than what the [`Sieve`] asks for.
     Count(NonZeroUsize),
+}
+
+/// What is neither `all`, `sqrt`, nor a number from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("`all`, `sqrt`, or a number from 1")]
+pub struct NoSample;
+
+impl FromStr for Sample {
+    type Err = NoSample;
+
+    fn from_str(text: &str) -> Result<Sample, NoSample> {
+        match text {
+            "all" => Ok(Sample::All),
+            "sqrt" => Ok(Sample::Sqrt),
+            number => number.parse().map(Sample::Count).map_err(|_| NoSample),
+        }
+    }
 }
 
 /// Which candidates are looked at.

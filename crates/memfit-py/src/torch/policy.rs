@@ -1,6 +1,6 @@
 //! Who chooses what goes, among which candidates: the switches of the DTR article.
 
-use memfit::engine::evict::{Options, Sample, Sieve};
+use memfit::engine::evict::{NoSample, Options, Sieve};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -23,14 +23,9 @@ pub(super) struct Policy {
 impl Policy {
     /// What the policy is told when it is made.
     pub(super) fn options(&self) -> PyResult<Options> {
-        let sample = match self.sample.as_str() {
-            "all" => Sample::All,
-            "sqrt" => Sample::Sqrt,
-            number => number.parse().map(Sample::Count).map_err(|_| {
-                let hint = "hint: `all`, `sqrt`, or a number from 1";
-                PyValueError::new_err(format!("`sample={number}` is no number of candidates\n{hint}"))
-            })?,
-        };
+        let sample = self.sample.parse().map_err(|hint: NoSample| {
+            PyValueError::new_err(format!("`sample={}` is no number of candidates\nhint: {hint}", self.sample))
+        })?;
         let sieve = Sieve { sample, share_of_mean: self.share_of_mean, minimum: self.minimum };
         Ok(Options { sieve, seed: self.seed, exponents: self.exponents })
     }
