@@ -34,6 +34,11 @@ pub enum Output {
     /// old version is gone from memory, but can be computed again if it ever could. Views of the old version go on
     /// showing that one: a host whose views alias makes them anew.
     InPlace(usize),
+    /// A storage of its own of that many bytes, as [`Output::Fresh`], which the first run writes over the argument at this
+    /// position. The program gives that up with the op, and the kernel certainly has no other bytes for its output where
+    /// [`Run::over`](crate::Run::over) says so. Both count once then. A repetition leaves its operands as they are. Of an op that
+    /// makes nothing else.
+    Takes(Bytes, usize),
 }
 
 impl Output {
@@ -41,7 +46,7 @@ impl Output {
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         match self {
-            Output::Fresh(bytes) => *bytes,
+            Output::Fresh(bytes) | Output::Takes(bytes, _) => *bytes,
             Output::View(_) | Output::InPlace(_) => Bytes::ZERO,
         }
     }

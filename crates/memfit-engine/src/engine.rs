@@ -227,7 +227,7 @@ impl<'a, H: Host> Engine<'a, H> {
         over.clear();
         over.extend(call.outputs.iter().filter_map(|output| match *output {
             Output::InPlace(of) => call.reads.get(of).map(|read| self.state.storage_of(read.0)),
-            Output::Fresh(_) | Output::View(_) => None,
+            _ => None,
         }));
         over.sort_unstable();
         let twice = over.windows(2).any(|pair| pair[0] == pair[1]);
@@ -242,7 +242,7 @@ impl<'a, H: Host> Engine<'a, H> {
             return Err(Fault::BadCall(format!("`{}` overwrites one storage twice", call.kind)));
         }
         for (at, output) in call.outputs.iter().enumerate() {
-            let (Output::View(of) | Output::InPlace(of)) = *output else { continue };
+            let (Output::View(of) | Output::InPlace(of) | Output::Takes(_, of)) = *output else { continue };
             let Some(&read) = call.reads.get(of) else {
                 let message = format!(
                     "output {at} of `{}` is made of argument {of} of {}",
@@ -294,7 +294,7 @@ impl<'a, H: Host> Engine<'a, H> {
         let state = &self.state;
         let overwrites_source = |output: &Output| match *output {
             Output::InPlace(of) => !state.storage(state.storage_of(call.reads[of].0)).evictable,
-            Output::Fresh(_) | Output::View(_) => false,
+            _ => false,
         };
         let repeatable = self.repeatable(call.effect, record) && !call.outputs.iter().any(overwrites_source);
         // What stays is nobody's child.
@@ -304,7 +304,7 @@ impl<'a, H: Host> Engine<'a, H> {
         }
         for (at, output) in call.outputs.iter().enumerate() {
             let storage = match *output {
-                Output::Fresh(size) => self.state.new_storage(size),
+                Output::Fresh(size) | Output::Takes(size, _) => self.state.new_storage(size),
                 Output::InPlace(of) => {
                     let old = self.state.storage_of(call.reads[of].0);
                     let (size, role) = (self.state.storage(old).size, self.state.storage(old).role);

@@ -32,6 +32,9 @@ pub struct Run<'a> {
     /// The block of each output. What is discarded at once has no storage; what is overwritten in place has
     /// the bytes of the operand and the name of its new version.
     pub writes: &'a [Block],
+    /// The operand whose bytes are those of the output, which is written over it ([`Output::Takes`](crate::Output::Takes)).
+    /// Where this is none, all operands stay as they are, but for those that are overwritten in place.
+    pub over: Option<usize>,
     /// Scratch memory; of size 0 if none was asked for.
     pub workspace: Block,
     /// Bytes of the budget that are left beside all blocks, those of this run too.

@@ -75,6 +75,7 @@ mod step;
 pub mod stepping;
 mod stores;
 mod table;
+mod takes;
 mod trace;
 
 pub use allowance::Allowance;

@@ -88,7 +88,7 @@ pub(crate) struct Log {
     reads: Vec<ValueId>,
     /// By op, what it needs of its reads, where that is not everything.
     needs: BTreeMap<usize, Vec<Need>>,
-    overs: Vec<(ValueId, ValueId)>,
+    overs: Vec<Reuse>,
     program: Program,
     places: Vec<Place>,
     trace: Trace,
@@ -141,8 +141,8 @@ impl Log {
     /// Bytes of its rows, with room that is kept for rows to come.
     pub(crate) fn bytes(&self) -> Bytes {
         let rows = self.values.capacity() * size_of::<Row>() + self.ops.capacity() * size_of::<Entry>();
-        let operands = self.reads.capacity() * size_of::<ValueId>()
-            + self.overs.capacity() * size_of::<(ValueId, ValueId)>();
+        let operands =
+            self.reads.capacity() * size_of::<ValueId>() + self.overs.capacity() * size_of::<Reuse>();
         let steps = self.program.steps.capacity() * (size_of::<Step>() + OPERANDS * size_of::<BufferId>());
         let buffers = self.program.buffers.capacity() * size_of::<Buffer>()
             + self.places.capacity() * size_of::<Place>();
@@ -237,9 +237,14 @@ impl Log {
         state: &mut State,
         record: u32,
         kind: &str,
-        writes: &[Block],
+        (writes, taken): (&[Block], Option<usize>),
         workspace: Block,
     ) {
+        let over = |output: Output| match output {
+            Output::InPlace(of) => Some(of),
+            Output::Takes(..) => taken,
+            Output::Fresh(_) | Output::View(_) => None,
+        };
         if state.record(record).runs == 1 {
             self.enter(state, record, kind);
         }
@@ -252,13 +257,8 @@ impl Log {
         let (mut made, mut gone) = (Vec::with_capacity(writes.len()), Vec::new());
         for (at, value) in (first..first + count).enumerate() {
             let size = Bytes(self.values[value as usize].size);
-            let over = match outputs[at] {
-                Output::InPlace(of) => {
-                    let root = state.storage(state.storage_of(this.reads[of])).root();
-                    state.tensor(root).buffer.get()
-                }
-                _ => None,
-            };
+            let root = |of: usize| state.storage(state.storage_of(this.reads[of])).root();
+            let over = over(outputs[at]).and_then(|of| state.tensor(root(of)).buffer.get());
             let buffer = self.buffer(Content::Value(ValueId(value)), size, writes[at].offset, over);
             made.push(buffer);
         }
@@ -269,7 +269,7 @@ impl Log {
         let (this, outputs) = (state.record(record), &state.class(record).outputs);
         let mut fresh = Vec::new();
         for (at, (&written, &buffer)) in this.writes.iter().zip(&made).enumerate() {
-            if let Output::InPlace(of) = outputs[at] {
+            if let Some(of) = over(outputs[at]) {
                 gone.push(state.storage_of(this.reads[of]));
             }
             let is_there = |written| match outputs[at] {
@@ -317,6 +317,14 @@ impl Log {
             let value = match output {
                 Output::View(_) => self.value(0, Role::Activation),
                 Output::Fresh(_) => self.value(storage.size, Role::Activation),
+                Output::Takes(_, of) => {
+                    let operand = state.storage(state.storage_of(this.reads[of]));
+                    let value = self.value(storage.size, Role::Activation);
+                    let input = state.tensor(operand.root()).value.get();
+                    let input = input.filter(|_| operand.size == storage.size);
+                    self.overs.extend(input.map(|input| Reuse { input, output: value, must: false }));
+                    value
+                }
                 Output::InPlace(of) => {
                     let size = storage.size;
                     let root = state.storage(state.storage_of(this.reads[of])).root();
@@ -325,7 +333,7 @@ impl Log {
                     if let Some(input) = input {
                         self.values[value.index()].first = self.values[input.index()].first;
                         self.values[input.index()].next_version = value.into();
-                        self.overs.push((input, value));
+                        self.overs.push(Reuse { input, output: value, must: true });
                     }
                     value
                 }
@@ -440,7 +448,6 @@ impl Log {
         for (index, op) in self.ops.iter().enumerate() {
             let reads = &self.reads[std::mem::replace(&mut read, op.reads as usize)..op.reads as usize];
             let overs = &self.overs[std::mem::replace(&mut over, op.overs as usize)..op.overs as usize];
-            let reuse = |&(input, output): &(ValueId, ValueId)| Reuse { input, output, must: true };
             let spec = match op.event.get().and_then(|event| self.trace.events.get(event as usize)) {
                 Some(&Event::Call { kind, time, workspace, effect, .. }) => OpSpec {
                     name: format!("{}.{index}", self.trace.kinds[kind]),
@@ -462,7 +469,7 @@ impl Log {
                 reads: reads.to_vec(),
                 needs: self.needs.remove(&index).unwrap_or_default(),
                 writes: (op.first..op.first + op.count).map(ValueId).collect(),
-                reuses: overs.iter().map(reuse).collect(),
+                reuses: overs.to_vec(),
                 ..spec
             })?;
         }

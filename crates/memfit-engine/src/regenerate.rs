@@ -30,7 +30,7 @@ impl<H: Host> Engine<'_, H> {
         let whole = self.touch_and_lock(record);
         if whole {
             let fixed = self.stats.used.saturating_sub(Bytes(self.state.pool_bytes));
-            let unavoidable = fixed + Bytes(self.state.need(record));
+            let unavoidable = fixed + Bytes(self.need(record));
             self.stats.unavoidable = self.stats.unavoidable.max(unavoidable);
             let ran = self.run(record, target);
             self.unlock_reads(record);

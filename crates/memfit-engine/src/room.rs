@@ -33,7 +33,7 @@ impl<H: Host> Engine<'_, H> {
             };
             let inputs: Bytes =
                 storages.iter().filter(moving).map(|&storage| Bytes(self.state.storage(storage).size)).sum();
-            let need = self.state.need(record);
+            let need = self.need(record);
             let enough = fixed + inputs + Bytes(need);
             if enough > self.settings.budget {
                 let op = self.kinds[self.state.class(record).kind as usize].clone();

@@ -47,14 +47,15 @@ impl<H: Host> Engine<'_, H> {
         let Scratch { reads, writes, fresh, .. } = scratch;
         let outputs = if self.stores.is_empty() { 0 } else { self.state.class(record).outputs.len() };
         for at in 0..outputs {
-            if let Output::InPlace(of) = self.state.class(record).outputs[at] {
+            if let Output::InPlace(of) | Output::Takes(_, of) = self.state.class(record).outputs[at] {
                 self.finish(self.state.storage_of(self.state.record(record).reads[of]));
             }
         }
         for &read in &self.state.record(record).reads {
             reads.push(self.block(self.state.storage_of(read)));
         }
-        let mut workspace = self.allocate_for(record, reads, writes)?;
+        let over = self.takes(record);
+        let mut workspace = self.allocate_for(record, reads, over, writes)?;
         for (at, block) in writes.iter_mut().enumerate() {
             block.storage = self.destination(record, at);
         }
@@ -65,6 +66,7 @@ impl<H: Host> Engine<'_, H> {
             repetition: this.runs,
             reads,
             writes,
+            over,
             workspace,
             room: self.settings.budget.saturating_sub(self.stats.used),
             expected: Nanos(this.time),
@@ -81,19 +83,13 @@ impl<H: Host> Engine<'_, H> {
         let time = match ran {
             Ok(time) => time.0,
             Err(error) => {
-                for (at, block) in writes.iter().enumerate() {
-                    if matches!(self.state.class(record).outputs[at], Output::Fresh(_)) {
-                        self.free(*block);
-                    }
-                }
-                if !first {
-                    self.doubt_overwritten(record);
-                }
+                self.free_made(record, over, writes);
+                self.doubt_overwritten(record, over);
                 return Err(error.into());
             }
         };
         self.ran(record, time);
-        self.settle(record, target, writes, workspace, fresh);
+        self.settle(record, target, (writes, over), workspace, fresh);
         let patience = self.settings.patience;
         if self.stats.recompute_ns > patience.0 {
             return Err(Fault::TooSlow(patience));
@@ -104,10 +100,25 @@ impl<H: Host> Engine<'_, H> {
         self.check_allowance()
     }
 
-    /// A repetition of `record` has failed: what it was to overwrite may be half written, and is computed again.
-    fn doubt_overwritten(&mut self, record: u32) {
+    /// Gives back the bytes of their own that a run of `record` was to fill, which has `over` for its output.
+    fn free_made(&mut self, record: u32, over: Option<usize>, writes: &[Block]) {
+        for (at, block) in writes.iter().enumerate() {
+            if self.state.class(record).outputs[at].bytes() > Bytes::ZERO && over.is_none() {
+                self.free(*block);
+            }
+        }
+    }
+
+    /// A run of `record` has failed: what a repetition was to overwrite, or a first run `over`, may be half written, and is computed
+    /// again.
+    fn doubt_overwritten(&mut self, record: u32, over: Option<usize>) {
+        let again = self.state.record(record).runs > 0;
         for at in 0..self.state.class(record).outputs.len() {
-            let Output::InPlace(of) = self.state.class(record).outputs[at] else { continue };
+            let of = match self.state.class(record).outputs[at] {
+                Output::InPlace(of) if again => of,
+                Output::Takes(_, of) if over.is_some() => of,
+                _ => continue,
+            };
             let storage = self.state.storage_of(self.state.record(record).reads[of]);
             let this = self.state.storage(storage);
             if this.resident && this.evictable {
@@ -141,26 +152,32 @@ impl<H: Host> Engine<'_, H> {
         &mut self,
         record: u32,
         reads: &[Block],
+        over: Option<usize>,
         writes: &mut Vec<Block>,
     ) -> Result<Block, Fault> {
-        let need = self.state.need(record);
+        let need = self.need(record);
         let mut outcome = Ok(());
         for at in 0..self.state.class(record).outputs.len() {
             let block = match self.state.class(record).outputs[at] {
                 Output::View(of) | Output::InPlace(of) => reads[of],
-                Output::Fresh(size) => match self.room_at(at, size.0, record, need) {
-                    Ok(offset) => {
-                        // If there is no room for the others this is given back: not in the name of what is there.
-                        let storage = self.destination(record, at);
-                        let block = Block { storage, offset: Bytes(offset), size };
-                        self.host.allocate(block);
-                        block
+                Output::Takes(_, of) if over.is_some() => {
+                    Block { storage: self.destination(record, at), ..reads[of] }
+                }
+                Output::Fresh(size) | Output::Takes(size, _) => {
+                    match self.room_at(at, size.0, record, need) {
+                        Ok(offset) => {
+                            // If there is no room for the others this is given back: not in the name of what is there.
+                            let storage = self.destination(record, at);
+                            let block = Block { storage, offset: Bytes(offset), size };
+                            self.host.allocate(block);
+                            block
+                        }
+                        Err(fault) => {
+                            outcome = Err(fault);
+                            break;
+                        }
                     }
-                    Err(fault) => {
-                        outcome = Err(fault);
-                        break;
-                    }
-                },
+                }
             };
             writes.push(block);
         }
@@ -175,11 +192,7 @@ impl<H: Host> Engine<'_, H> {
             Ok(block)
         });
         if workspace.is_err() {
-            for (at, block) in writes.iter().enumerate() {
-                if matches!(self.state.class(record).outputs[at], Output::Fresh(_)) {
-                    self.free(*block);
-                }
-            }
+            self.free_made(record, over, writes);
         }
         workspace
     }
@@ -346,18 +359,18 @@ impl<H: Host> Engine<'_, H> {
         }
     }
 
-    /// Books what a run has made: `target` last.
+    /// Books what a run has made: `target` last. `over`: what its output was written over.
     fn settle(
         &mut self,
         record: u32,
         target: Option<u32>,
-        writes: &[Block],
+        (writes, over): (&[Block], Option<usize>),
         workspace: Block,
         fresh: &mut Vec<u32>,
     ) {
         if let Some(log) = &mut self.log {
             let kind = self.state.class(record).kind;
-            log.compute(&mut self.state, record, &self.kinds[kind as usize], writes, workspace);
+            log.compute(&mut self.state, record, &self.kinds[kind as usize], (writes, over), workspace);
             // What a plan rests on comes from a step without one.
             if self.looks && !self.settings.codecs.is_empty() && self.state.record(record).runs == 1 {
                 self.note_made(record, writes);
@@ -370,7 +383,8 @@ impl<H: Host> Engine<'_, H> {
         for at in order {
             let (written, block) = (self.state.record(record).writes[at], writes[at]);
             let output = self.state.class(record).outputs[at];
-            if let Output::InPlace(of) = output {
+            let taken = over.filter(|_| matches!(output, Output::Takes(..)));
+            if let (Output::InPlace(of), _) | (_, Some(of)) = (output, taken) {
                 let old = self.state.storage_of(self.state.record(record).reads[of]);
                 self.overwritten(old);
             }

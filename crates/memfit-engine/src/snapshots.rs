@@ -89,7 +89,7 @@ impl Rewriter<'_> {
         let (mut made, mut lost, mut bytes) = (Bytes::ZERO, Vec::new(), Bytes::ZERO);
         for output in outputs {
             match *output {
-                Output::Fresh(size) => made += size,
+                Output::Fresh(size) | Output::Takes(size, _) => made += size,
                 Output::View(_) => return Vec::new(),
                 Output::InPlace(of) => {
                     let known = self.known[reads[of] as usize];
@@ -134,7 +134,7 @@ impl Rewriter<'_> {
         let repeats = matches!(effect, Effect::Pure | Effect::Seeded);
         for output in outputs {
             match *output {
-                Output::Fresh(size) => self.know(size, !repeats),
+                Output::Fresh(size) | Output::Takes(size, _) => self.know(size, !repeats),
                 Output::View(of) => {
                     let Known { size, lasts, .. } = self.known[reads[of] as usize];
                     self.know(size, lasts);

@@ -140,6 +140,12 @@ impl Trace {
                         let of = |at: usize| storage_of.get(*reads.get(at)? as usize).copied();
                         let (size, grows) = match *output {
                             Output::Fresh(size) => (size, true),
+                            Output::Takes(size, at) => match of(at) {
+                                Some(old) if storages[old] == (size, 1) => {
+                                    (std::mem::take(&mut storages[old].0), false)
+                                }
+                                _ => (size, true),
+                            },
                             Output::InPlace(at) => {
                                 let Some(old) = of(at) else { continue };
                                 (std::mem::take(&mut storages[old].0), false)

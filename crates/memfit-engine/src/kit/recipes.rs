@@ -103,6 +103,7 @@ mod tests {
             repetition: 0,
             reads: &[],
             writes: &[],
+            over: None,
             workspace: Block::default(),
             room: Bytes::ZERO,
             expected: Nanos::ZERO,

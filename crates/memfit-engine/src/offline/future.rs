@@ -41,7 +41,7 @@ impl Uses {
                     for output in outputs {
                         match *output {
                             Output::View(at) => made.push(of(at).unwrap_or(0)),
-                            Output::Fresh(_) | Output::InPlace(_) => {
+                            Output::Fresh(_) | Output::InPlace(_) | Output::Takes(..) => {
                                 made.push(storages);
                                 storages += 1;
                             }

@@ -217,7 +217,7 @@ pub(crate) fn apply(
     let hash = hash(call.kind, generator, reads.iter().copied().flatten());
     for (at, (output, &tensor)) in call.outputs.iter().zip(&made[before..]).enumerate() {
         let has_bytes = match *output {
-            Output::Fresh(size) => size > Bytes::ZERO,
+            Output::Fresh(size) | Output::Takes(size, _) => size > Bytes::ZERO,
             Output::View(of) | Output::InPlace(of) => reads[of].is_some(),
         };
         let number = match reads.last() {

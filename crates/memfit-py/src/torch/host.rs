@@ -117,7 +117,7 @@ impl Torch {
         let mut fresh = made.into_iter().map(|made| made.storage);
         for (output, block) in outputs.iter().zip(run.writes) {
             match *output {
-                Output::Fresh(_) => {
+                Output::Fresh(_) | Output::Takes(..) => {
                     let storage =
                         fresh.next().filter(|storage| size(storage).is_ok_and(|size| size == block.size.0));
                     let Some(storage) = storage else {

@@ -66,6 +66,11 @@ impl Line {
                             (Made::Fresh(size), Made::Fresh(one), Made::Fresh(two)) => {
                                 *size = bytes(*one, *two);
                             }
+                            (Made::Takes(size, _), Made::Takes(one, of), Made::Takes(two, over))
+                                if of == over =>
+                            {
+                                *size = bytes(*one, *two);
+                            }
                             (_, one, two) if one == two => {}
                             _ => return None,
                         }
