@@ -66,11 +66,13 @@ fn the_floor_counts_the_copy_of_a_network() {
         };
         assert_eq!(follow::<B>(batch, &mut look), expected, "{batch} without a limit");
         let needs = most.unwrap();
-        // Of the network, the copy, and the state of the optimizer none can go; the quotient of its largest moments has two operands.
+        // Of the network, the copy, and the state of the optimizer none can go; the quotient of its largest moments has two operands,
+        // and is written over one of them.
         let parameters: usize = WIDTHS.windows(2).map(|pair| 4 * (pair[0] + 1) * pair[1]).sum();
         let largest = 4 * 96 * 96;
         println!("batches of {batch}: {needs:?}, parameters {parameters}");
-        assert!(needs.floor.0 >= (4 * parameters + 3 * largest) as u64, "{batch}: {needs:?}");
+        assert!(needs.floor.0 >= (4 * parameters + 2 * largest) as u64, "{batch}: {needs:?}");
+        assert!(batch > 8 || needs.floor.0 < (4 * parameters + 3 * largest) as u64, "{batch}: {needs:?}");
         assert!(needs.floor <= needs.least && needs.least <= needs.peak, "{batch}: {needs:?}");
         let trained = |budget: Budget| {
             enable(&FlexDevice, budget).unwrap();

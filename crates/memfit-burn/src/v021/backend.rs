@@ -10,6 +10,7 @@ use burn_ir::{
 };
 
 use super::own::method;
+use super::reuse;
 
 /// A Burn backend that memfit can run.
 pub trait Backend: BackendIr {
@@ -52,6 +53,12 @@ pub trait Backend: BackendIr {
 
     /// Whether the output of `op` will share the bytes of its first input, which is laid out as `input`.
     fn shares(op: &OperationIr, input: &Self::Layout) -> bool;
+
+    /// Whether `op` certainly writes its output over its first operand, if nobody else has the bytes of that: with operands that are
+    /// laid out as `first` and, if there is another, `second`.
+    fn overwrites(_op: &OperationIr, _first: &Self::Layout, _second: Option<&Self::Layout>) -> bool {
+        false
+    }
 }
 
 /// A device of which the backend can be inferred.
@@ -165,6 +172,10 @@ impl Backend for Flex {
             Some(BaseOperationIr::RepeatDim(repeat)) => repeat.times == 1,
             _ => false,
         }
+    }
+
+    fn overwrites(op: &OperationIr, first: &bool, second: Option<&bool>) -> bool {
+        reuse::overwrites(op, *first, second.copied())
     }
 }
 

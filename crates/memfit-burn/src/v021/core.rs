@@ -1,6 +1,5 @@
 //! From Burn's operations to the engine's calls.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, ExecutionError, TensorData};
@@ -8,7 +7,7 @@ use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
 use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
-use memfit::engine::{Block, Call, Engine, Fate, Fault, HostError, Output, StorageId, TensorId};
+use memfit::engine::{Call, Engine, Fault, HostError, Output, TensorId};
 use memfit::ir::{Effect, Need, Role};
 use memfit::tiers::Shelf;
 use memfit::{Bytes, Nanos};
@@ -27,26 +26,26 @@ use crate::settings::{Mode, Options};
 
 /// A tensor that the program holds.
 #[derive(Clone, Copy)]
-struct Known {
-    tensor: TensorId,
+pub(super) struct Known {
+    pub(super) tensor: TensorId,
     /// Whether it can't be computed again: brought in, or written over what was there before, or kept when the past was cut. By
     /// what the program does alone, and not by what the engine keeps in place at the time: steps are to be alike.
-    root: bool,
+    pub(super) root: bool,
     /// Whether it was there when the past was last cut. Before the first cut, whether it was [`Known::begun`] and an op has read
     /// it that did not end it, as all do with parameters.
-    old: bool,
+    pub(super) old: bool,
     /// Whether it was brought in or filled from nothing before the first cut.
-    begun: bool,
+    pub(super) begun: bool,
 }
 
 /// How many tensors are [old](Known::old): at most, and now. An optimizer that replaces the parameters leaves none. Not their
 /// bytes: a large batch goes before that, too.
 #[derive(Clone, Copy, Default)]
-struct Old {
-    most: usize,
-    now: usize,
+pub(super) struct Old {
+    pub(super) most: usize,
+    pub(super) now: usize,
     /// Whether the past was ever cut.
-    cut: bool,
+    pub(super) cut: bool,
 }
 
 impl Old {
@@ -57,9 +56,9 @@ impl Old {
 }
 
 /// The same with what decides whether an op on it makes a view.
-struct Entry<L> {
-    known: Known,
-    layout: L,
+pub(super) struct Entry<L> {
+    pub(super) known: Known,
+    pub(super) layout: L,
 }
 
 /// Everything that belongs to one device.
@@ -70,8 +69,8 @@ pub(super) struct Core<B: Backend> {
     pub(super) fault: Option<Fault>,
     /// Whether there ever was one.
     pub(super) failed: bool,
-    tensors: FxHashMap<BurnId, Entry<B::Layout>>,
-    old: Old,
+    pub(super) tensors: FxHashMap<BurnId, Entry<B::Layout>>,
+    pub(super) old: Old,
     /// Names of ops, by their codes.
     kinds: FxHashMap<u64, String>,
     lists: Lists,
@@ -81,40 +80,40 @@ pub(super) struct Core<B: Backend> {
 
 /// What is known of the op at hand: lists that are used again and again.
 #[derive(Default)]
-struct Lists {
-    operands: Vec<Operand>,
-    reads: Vec<TensorId>,
-    needs: Vec<Need>,
-    outputs: Vec<Output>,
-    dying: Vec<Dying>,
-    made: Vec<TensorId>,
+pub(super) struct Lists {
+    pub(super) operands: Vec<Operand>,
+    pub(super) reads: Vec<TensorId>,
+    pub(super) needs: Vec<Need>,
+    pub(super) outputs: Vec<Output>,
+    pub(super) dying: Vec<Dying>,
+    pub(super) made: Vec<TensorId>,
 }
 
 /// What an op reads.
 #[derive(Clone, Copy)]
-struct Operand {
-    id: BurnId,
-    known: Known,
+pub(super) struct Operand {
+    pub(super) id: BurnId,
+    pub(super) known: Known,
     /// Whether it ends with the op.
-    ends: bool,
-    bytes: u64,
+    pub(super) ends: bool,
+    pub(super) bytes: u64,
 }
 
 /// What ends with an op.
 #[derive(Clone, Copy)]
-struct Dying {
-    id: BurnId,
-    tensor: TensorId,
+pub(super) struct Dying {
+    pub(super) id: BurnId,
+    pub(super) tensor: TensorId,
     /// Whether its bytes may be overwritten.
-    free: bool,
+    pub(super) free: bool,
 }
 
 /// How an op is to run.
-struct Shape {
-    made: Made,
-    effect: Effect,
+pub(super) struct Shape {
+    pub(super) made: Made,
+    pub(super) effect: Effect,
     /// Made to stay: the output of an update.
-    update: Option<BurnId>,
+    pub(super) update: Option<BurnId>,
 }
 
 impl<B: Backend> Core<B> {
@@ -323,111 +322,6 @@ impl<B: Backend> Core<B> {
             self.end(id)?;
         }
         Ok(())
-    }
-
-    /// What is made of `op`'s inputs and outputs.
-    fn shape(&mut self, op: &OperationIr, made_of: &[TensorIr], lists: &mut Lists) -> Result<Shape, Fault> {
-        let Lists { operands, outputs, dying, .. } = lists;
-        let mut effect = ops::effect(op);
-        dying.clear();
-        let ending = operands.iter().filter(|operand| operand.ends);
-        dying.extend(ending.map(|operand| Dying {
-            id: operand.id,
-            tensor: operand.known.tensor,
-            free: false,
-        }));
-        let view = operands.first().is_some_and(|input| {
-            self.tensors.get(&input.id).is_some_and(|entry| B::shares(op, &entry.layout))
-        });
-        let mut update = None;
-        if !view && ops::overwrites(op) {
-            update = self.updates(op, operands)?;
-        }
-        let made = match (view, update) {
-            (true, _) => Made::View,
-            (false, Some(_)) => Made::Over,
-            (false, None) => Made::Fresh,
-        };
-        outputs.clear();
-        outputs.extend(made_of.iter().map(|output| match made {
-            Made::View => Output::View(0),
-            Made::Over => Output::InPlace(0),
-            Made::Fresh => Output::Fresh(Bytes(ops::bytes(output).max(1))),
-        }));
-        let size: u64 = made_of.iter().map(ops::bytes).sum();
-        let lost = self.lost(operands)?;
-        // A source that ends here would have to stay for the sake of what is made of it, which is no larger: then the
-        // latter stays, and the source goes.
-        if update.is_some() || (!view && lost > 0 && lost >= size) {
-            effect = Effect::Once;
-        }
-        if !view {
-            for Dying { id, tensor, free } in dying {
-                *free = match self.engine.fate(*tensor)? {
-                    _ if update == Some(*id) => true,
-                    Fate::Repeatable => !self.engine.is_read_again(*tensor),
-                    // Nothing needs it, but the op itself if it may run again.
-                    Fate::Free => effect == Effect::Once,
-                    Fate::Held | Fate::Needed => false,
-                };
-            }
-        }
-        Ok(Shape { made, effect, update })
-    }
-
-    /// Bytes of sources that end with an op, and that nothing else needs.
-    fn lost(&self, operands: &[Operand]) -> Result<u64, Fault> {
-        let mut lost = 0;
-        for operand in operands.iter().filter(|operand| operand.ends && operand.known.root) {
-            if self.engine.fate(operand.known.tensor)? == Fate::Free {
-                lost += operand.bytes;
-            }
-        }
-        Ok(lost)
-    }
-
-    /// Whether `op` writes its first operand over: one that ends here, and that nothing needs, or that is a parameter.
-    fn updates(&mut self, op: &OperationIr, operands: &[Operand]) -> Result<Option<BurnId>, Fault> {
-        let Some(input) = operands.first().filter(|input| input.ends) else { return Ok(None) };
-        let known = input.known;
-        let fate = self.engine.fate(known.tensor)?;
-        // What has been made since the past was cut is no parameter: targets and noise are subtracted from too.
-        let parameter = ops::is_update(op) && known.old && (self.old.cut || self.holds_little(operands));
-        let writes = match fate {
-            Fate::Held => false,
-            Fate::Free => known.root || parameter,
-            Fate::Needed | Fate::Repeatable => parameter,
-        };
-        // The first parameter that an optimizer writes: what led to the gradients is history. What the program holds
-        // stays, and the rest goes. In planned mode that happens at the end of the step.
-        if writes && fate != Fate::Free && !self.plans() {
-            self.cut()?;
-            // An optimizer that shows itself needs no other sign; of what is held here, much goes in mid-step.
-            self.old.most = 0;
-        }
-        if writes && self.engine.is_evictable(known.tensor) {
-            // From now on it's what it is: nobody should have to train from the start to have it back.
-            self.engine.ground(known.tensor)?;
-        }
-        Ok(writes.then_some(input.id))
-    }
-
-    /// Whether gradients and an optimizer's state are all that the program can hold, beside what is old and `operands`: no more than two
-    /// times as much as that. Before the past was ever cut, noise that has been read looks like a parameter, but the activations that wait
-    /// for the backward pass are there as well then.
-    fn holds_little(&self, operands: &[Operand]) -> bool {
-        let mut bytes: BTreeMap<StorageId, (bool, u64)> = BTreeMap::new();
-        for Known { tensor, old, .. } in self.tensors.values().map(|entry| entry.known) {
-            let Some(Block { storage: Some(storage), size, .. }) = self.engine.block_of(tensor) else {
-                continue;
-            };
-            let is_operand = operands.iter().any(|operand| operand.known.tensor == tensor);
-            let (is_old, size_of) = bytes.entry(storage).or_insert((false, size.0));
-            *is_old |= old;
-            *size_of = if is_operand && !old { 0 } else { *size_of };
-        }
-        let sum = |of: bool| bytes.values().filter(|(old, _)| *old == of).map(|(_, size)| size).sum::<u64>();
-        sum(false) <= 2 * sum(true)
     }
 
     /// Whether steps are recorded: then they all must do the same in the same way.

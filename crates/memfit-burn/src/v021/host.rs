@@ -35,6 +35,10 @@ pub struct Counters {
     pub missized: u64,
     /// Inputs that the backend was free to overwrite.
     pub consumed: u64,
+    /// Outputs that were counted in the bytes of an input which ends with the op, and can be computed again.
+    pub reused: u64,
+    /// Outputs of these that have got bytes of their own: while the op ran, the account was too small.
+    pub apart: u64,
     /// Tensors, mostly parameters and state, written over the one before.
     pub updates: u64,
     /// The most bytes that the backend took for itself while an op ran, beyond what it made; only with a meter.
@@ -273,6 +277,26 @@ impl<B: Backend> BurnHost<B> {
         slot.tensors.contains(&tensor).then_some(home)
     }
 
+    /// Operand `over` is to be overwritten: no other tensor has its bytes. Those that had are views, which the program has given up.
+    fn leave_alone(&mut self, run: &Run<'_>, over: usize, pending: &Pending<B::Layout>) {
+        let operand = pending.op.as_ref().and_then(|op| op.inputs().nth(over)).map(|input| input.id);
+        let Some(storage) = run.reads[over].storage else { return };
+        let tensors = &mut self.slots.at(storage).tensors;
+        let others: SmallVec<[TensorId; 2]> =
+            tensors.iter().copied().filter(|&tensor| Some(tensor) != operand).collect();
+        tensors.retain(|tensor| Some(*tensor) == operand);
+        others.into_iter().for_each(|other| self.drop_handle(other));
+    }
+
+    /// The output has the bytes of operand `over`, which is no more.
+    fn took_over(&mut self, run: &Run<'_>, over: usize) {
+        let address = |block: &Block| self.slots.get(block.storage?)?.address;
+        let is_apart = run.writes.iter().any(|made| address(made) != address(&run.reads[over]));
+        self.counters.reused += 1;
+        self.counters.apart += u64::from(is_apart);
+        run.reads[over].storage.into_iter().for_each(|old| self.drop_handles(old));
+    }
+
     /// `output` is in `storage` from now on, and shares no bytes with an operand that is still there.
     fn hold_apart(
         &mut self,
@@ -339,6 +363,9 @@ impl<B: Backend> Host for BurnHost<B> {
             self.recipes.remember(run, self.pen.recipe(&pending.text));
         }
         self.counters.consumed += pending.free.iter().filter(|free| **free).count() as u64;
+        if let Some(over) = run.over {
+            self.leave_alone(run, over, &pending);
+        }
         let before = self.meter.map(|meter| {
             (meter.mark)();
             (meter.current)()
@@ -348,8 +375,8 @@ impl<B: Backend> Host for BurnHost<B> {
         let like = pending.op.as_ref().filter(|_| self.counts_scratch).map(signature);
         let time = self.execute(&mut pending, state)?;
         if let (Some(meter), Some(before)) = (self.meter, before) {
-            let own: u64 =
-                if pending.made == Made::Fresh { pending.outputs.iter().map(bytes).sum() } else { 0 };
+            let is_new = pending.made == Made::Fresh && run.over.is_none();
+            let own: u64 = if is_new { pending.outputs.iter().map(bytes).sum() } else { 0 };
             self.counters.working = self.counters.working.max(before as u64 + own);
             let most = (meter.mark)().saturating_sub(before) as u64;
             let scratch = most.saturating_sub(own);
@@ -360,6 +387,9 @@ impl<B: Backend> Host for BurnHost<B> {
             }
         }
         self.settle(run, &mut pending);
+        if let Some(over) = run.over {
+            self.took_over(run, over);
+        }
         let place = if again { &mut self.repeated } else { &mut self.pending };
         *place = Some(pending);
         self.busy += time;

@@ -16,9 +16,11 @@ mod limits;
 mod metric;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod operands;
 mod ops;
 mod own;
 mod recipe;
+mod reuse;
 mod runner;
 mod scratch;
 mod session;
