@@ -34,20 +34,34 @@ pub fn presets() -> &'static [Preset] {
 }
 
 /// The preset called `name`, in any case, with or without hyphens, underscores, spaces and the maker's words before it:
-/// `a100-80`, `A100 80`, `GeForce RTX 4090`.
+/// `a100-80`, `A100 80`, `GeForce RTX 4090`. Its memory may follow where the name leaves it out: `H100-80`,
+/// `T4 16GB`.
 #[must_use]
 pub fn preset(name: &str) -> Option<Device> {
-    let plain = |name: &str| {
-        let kept = name.chars().filter(|c| !matches!(c, '-' | '_' | ' '));
-        let whole: String = kept.map(|c| c.to_ascii_lowercase()).collect();
-        let mut rest = whole.as_str();
-        for word in ["nvidia", "geforce", "tesla", "rtx", "gtx"] {
-            rest = rest.strip_prefix(word).unwrap_or(rest);
-        }
-        rest.to_owned()
-    };
     let wanted = plain(name);
-    presets().iter().find(|preset| plain(&preset.device.name) == wanted).map(|preset| preset.device.clone())
+    let bare = ["gib", "gb", "g"].iter().find_map(|unit| wanted.strip_suffix(unit)).unwrap_or(&wanted);
+    // A card is sold by a rounder number than its memory.
+    let is_near =
+        |size: f64, memory: Bytes| (size / (memory.0 as f64 / (1u64 << 30) as f64) - 1.0).abs() < 0.08;
+    let is_sized = |device: &&Device| {
+        let name = plain(&device.name);
+        let is_whole = bare == name && name.ends_with(&(device.memory.0 >> 30).to_string());
+        let size = bare.strip_prefix(name.as_str()).and_then(|size| size.parse::<u32>().ok());
+        is_whole || size.is_some_and(|size| is_near(f64::from(size), device.memory))
+    };
+    let devices = || presets().iter().map(|preset| &preset.device);
+    devices().find(|device| plain(&device.name) == wanted).or_else(|| devices().find(is_sized)).cloned()
+}
+
+/// What of a device's name tells it from others.
+fn plain(name: &str) -> String {
+    let kept = name.chars().filter(|c| !matches!(c, '-' | '_' | ' '));
+    let whole: String = kept.map(|c| c.to_ascii_lowercase()).collect();
+    let mut rest = whole.as_str();
+    for word in ["nvidia", "geforce", "tesla", "rtx", "gtx"] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    rest.to_owned()
 }
 
 /// The largest alignment: rounded up to it, no sum of sizes that a graph may have is beyond measure.

@@ -141,6 +141,20 @@ fn the_presets_are_those_the_manual_lists() {
     assert_eq!(preset_of("NVIDIA GeForce RTX 4090").as_deref(), Some("4090"));
     assert_eq!(preset_of("Tesla T4").as_deref(), Some("T4"));
     assert_eq!(preset_of("a100"), None);
+    for (sized, name) in [
+        ("H100-80", "H100"),
+        ("NVIDIA H100 80GB", "H100"),
+        ("4090-24gib", "4090"),
+        ("NVIDIA L4 24 GB", "L4"),
+        ("h200-141", "H200"),
+        ("T4-16", "T4"),
+        ("A100 80G", "A100-80"),
+    ] {
+        assert_eq!(preset_of(sized).as_deref(), Some(name), "{sized}");
+    }
+    for wrong in ["H100-96", "H100GB", "H100-80-80", "A100-81"] {
+        assert_eq!(preset_of(wrong), None, "{wrong}");
+    }
 }
 
 fn preset_of(name: &str) -> Option<String> {
