@@ -237,6 +237,15 @@ def test_where_nothing_fits_it_says_what_would():
     assert predict(net, x, squares, "adamw", "CPU", budget=1000, seconds=0).largest_rows == 0
 
 
+def test_a_plan_has_no_choice_of_algorithms():
+    """PyTorch chooses how a convolution is computed, and how much scratch memory that takes."""
+    told = predict(*case("u-net"), "H100", largest=False)
+    assert told.plan is not None and told.plan.overhead >= 0
+    assert told.plan.peak_bytes <= told.peak_bytes
+    graph = capture(*case("u-net")[:3], "sgd")
+    assert any(op.algorithms for op in graph.ops), "the same network, exported, has a choice"
+
+
 def test_what_is_said_to_fit_does():
     pytest.importorskip("transformers")
     chosen = CASES["gpt-2"]

@@ -4,10 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use memfit_ir::{
-    Algorithm, Bytes, Codec, Device, GraphBuilder, InPlace, Limits, Link, Nanos, OpId, OpSpec, Plan, Price,
-    Program, Step, Store, Tier, ValueSpec,
-};
+use memfit_ir::{Bytes, Codec, Device, InPlace, Limits, Link, Nanos, OpId, Plan, Program, Step, Store, Tier};
 use memfit_plan::Context;
 use memfit_plan::families::Named;
 use memfit_plan::liveness::Profile;
@@ -16,7 +13,7 @@ use memfit_plan::schedule::offload::{AutoSwap, MoDnn, Vdnn};
 use memfit_plan::schedule::{Cost, Scheduler, Task, compress, hybrid, offload, recompute};
 use memfit_sim::simulate;
 use memfit_testkit::bytes::{Truth, check};
-use memfit_testkit::{Layered, cases, device, layered, one_of};
+use memfit_testkit::{Layered, cases, device, layered, one_of, with_algorithms};
 use memfit_verify::verify;
 
 const KIB: u64 = 1 << 10;
@@ -40,30 +37,9 @@ fn graph(seed: u64) -> memfit_ir::Graph {
     layered(shape(seed), seed)
 }
 
-/// The same, of which two ops of three have up to three other algorithms, with scratch memory and without.
+/// The same, of which two ops of three have up to three other algorithms.
 fn graph_with_choices(seed: u64) -> memfit_ir::Graph {
-    let (graph, mut rng) = (graph(seed), memfit_testkit::Rng::new(seed));
-    let mut b = GraphBuilder::new("choices");
-    for id in graph.value_ids() {
-        let value = graph.value(id);
-        let (size, role, density) = (value.size, value.role, value.density);
-        b.value(ValueSpec { size, role, density, ..ValueSpec::default() }).unwrap();
-    }
-    for id in graph.op_ids() {
-        let op = graph.op(id);
-        let own = op.time.unwrap().0.max(100);
-        let mut spec = OpSpec { time: Some(Nanos(own)), reads: op.reads.to_vec(), ..OpSpec::default() };
-        (spec.writes, spec.reuses, spec.effect) = (op.writes.to_vec(), op.reuses.to_vec(), op.effect);
-        spec.workspace = Bytes(64 * rng.below(3) as u64 * rng.below(40) as u64);
-        for _ in 0..rng.below(3) * (1 + rng.below(2)) {
-            let time = Nanos(own * (30 + rng.below(90) as u64) / 100);
-            let workspace = Bytes(64 * rng.below(400) as u64);
-            spec.algorithms.push(Algorithm { workspace, price: Price::Time(time) });
-        }
-        b.op(spec).unwrap();
-    }
-    graph.results().iter().for_each(|&value| b.result(value).unwrap());
-    b.finish().unwrap()
+    with_algorithms(&graph(seed), 64, seed)
 }
 
 fn shape(seed: u64) -> Layered {

@@ -9,6 +9,7 @@
 mod actions;
 mod case;
 mod chain;
+mod choices;
 mod draft;
 mod lanes;
 mod layered;
@@ -29,6 +30,7 @@ pub mod bytes;
 pub use actions::schedule;
 pub use case::{Case, case};
 pub use chain::{Layer, alexnet, chain, vgg19};
+pub use choices::with_algorithms;
 pub use draft::{Act, Draft, Line};
 pub use lanes::peak_of_copies;
 pub use layered::{Layered, layered};

@@ -13,7 +13,7 @@ use memfit_verify::{Rejected, Verified, verify};
 use crate::choice::{Choice, LIVE};
 use crate::failure::Infeasible;
 use crate::held::{held_by, label_of};
-use crate::planner::{Candidate, Orders, Planner, base_time, place_with};
+use crate::planner::{Candidate, Missed, Orders, Planner, base_time, place_with};
 use crate::{Failure, Floor, Goal};
 
 /// What the face lends to a run: its clock, its stop button, its progress display.
@@ -201,9 +201,8 @@ fn planned((graph, tells): (&Graph, bool), goal: &Goal, tools: &Tools<'_>) -> Re
 fn deepen(what: (&Graph, bool), goal: &Goal, tools: &Tools<'_>) -> Result<Planned, Failure> {
     let mut best = round(what, &goal.with_effort(1), tools);
     for effort in (1..16).map(|round| 1 << round) {
-        let optimal = |summary: &Summary| {
-            summary.time <= summary.time_bound.max(summary.base_time) && summary.peak <= summary.live_peak
-        };
+        let optimal =
+            |summary: &Summary| summary.time <= summary.time_bound && summary.peak <= summary.live_peak;
         match &best {
             Ok(planned) if optimal(&planned.summary) => break,
             Err(Failure::Infeasible(why)) if why.proved => break,
@@ -320,10 +319,16 @@ fn choose(
     };
     let unconstrained_peak = peak(keep_all.needs);
     let budget = budget(unconstrained_peak);
-    if keep_all.needs <= budget {
-        return Ok(Chosen { candidate: keep_all, budget, unconstrained_peak });
+    let (mut needed, mut why, high) = (keep_all.needs, None, keep_all.needs);
+    let mut found = Err(Missed { needed: Bytes::MAX, why: None });
+    let candidate = planner.filled(keep_all, budget);
+    if candidate.needs <= budget {
+        if schedulers.is_empty() || candidate.time <= planner.least_of_all() {
+            return Ok(Chosen { candidate, budget, unconstrained_peak });
+        }
+        // Others may make room for faster algorithms.
+        found = Ok(candidate);
     }
-    let (mut needed, mut why) = (keep_all.needs, None);
     if goal.options.lanes > 1 {
         why = Some(
             "on several lanes every op runs once and nothing is moved: less does without `--lanes`"
@@ -333,7 +338,7 @@ fn choose(
     if !schedulers.is_empty() {
         // Nothing fits below the bound; what is enough is found from there.
         let low = budget.max(bound.bytes);
-        let mut found = planner.fit(schedulers, orders, low);
+        planner.improve(schedulers, orders, low, &mut found);
         planner.improve(&choice.others, orders, low, &mut found);
         match found {
             Ok(candidate) if candidate.needs <= budget => {
@@ -343,7 +348,7 @@ fn choose(
             Err(missed) => {
                 why = missed.why;
                 if tells {
-                    needed = planner.least(schedulers, orders, low, keep_all.needs);
+                    needed = planner.least(schedulers, orders, low, high);
                 }
             }
         }

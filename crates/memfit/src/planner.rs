@@ -8,7 +8,7 @@ use memfit_plan::families::{Named, default_of, placer};
 use memfit_plan::place::lanes::{self, Keep};
 use memfit_plan::place::spread::spread;
 use memfit_plan::place::{Placement, Placer, Problem, Unplaced};
-use memfit_plan::schedule::{self, Instead, Task};
+use memfit_plan::schedule::{self, Instead, Task, by_fastest_algorithms};
 use memfit_plan::{Context, Means};
 use memfit_sim::simulate;
 
@@ -88,6 +88,9 @@ const SEARCHES: (u32, u32) = (3, 2);
 
 /// Buffers of a program that moves values for which the placer may search from afar.
 const MOST_SEARCHED: usize = 2500;
+
+/// Placements with faster algorithms that are tried, each in less memory.
+const FILLS: usize = 6;
 
 /// How close to the least budget the one that is named comes: a part of it.
 const NEAR: u64 = 40;
@@ -174,6 +177,54 @@ impl<'a> Planner<'a> {
         Ok(Candidate { program, problem, item_of, placement, needs, time, time_bound: time, by, instead })
     }
 
+    /// `candidate` with the fastest algorithms that the budget has room for beside it, if nobody has named who plans: no scheduler of
+    /// others is given what it would not take.
+    pub(crate) fn filled(&self, candidate: Candidate, budget: Bytes) -> Candidate {
+        if !self.fills() {
+            return candidate;
+        }
+        let (graph, device) = (self.graph, &self.choice.device);
+        let mut most = budget;
+        for _ in 0..FILLS {
+            let filled = by_fastest_algorithms(graph, &candidate.program, most, device);
+            let Some(placed) = filled.and_then(|program| self.place_by(self.quick, program, budget).ok())
+            else {
+                break;
+            };
+            if placed.needs > budget {
+                // Fragmentation took the rest.
+                most = most.saturating_sub(placed.needs.saturating_sub(budget).max(Bytes(budget.0 / 100)));
+                continue;
+            }
+            if placed.time < candidate.time || candidate.needs > budget {
+                let Candidate { time_bound, by, instead, .. } = candidate;
+                return Candidate { time_bound: time_bound.min(self.least_of_all()), by, instead, ..placed };
+            }
+            break;
+        }
+        candidate
+    }
+
+    /// Whether ops may go by faster algorithms than a scheduler has them go by.
+    fn fills(&self) -> bool {
+        let several = |op: OpId| !self.graph.op(op).algorithms.is_empty();
+        self.choice.is_by_default() && self.goal.options.lanes <= 1 && self.graph.op_ids().any(several)
+    }
+
+    /// No program takes less than this, whatever runs and moves.
+    pub(crate) fn least_of_all(&self) -> Nanos {
+        let device = &self.choice.device;
+        if !self.fills() {
+            return base_time(self.graph, device);
+        }
+        let least = |op: OpId| {
+            let op = self.graph.op(op);
+            let others = op.algorithms.iter().map(|algorithm| device.time_by(&op, algorithm));
+            others.fold(device.time(&op), Nanos::min)
+        };
+        self.graph.op_ids().map(least).sum()
+    }
+
     /// The fastest program by one of `schedulers`, with first runs in one of `orders`, that can be placed within `budget`, or a
     /// budget that may be enough. Orders are tried side by side; ties go to the earlier one.
     pub(crate) fn fit(
@@ -195,14 +246,16 @@ impl<'a> Planner<'a> {
         budget: Bytes,
         best: &mut Result<Candidate, Missed>,
     ) {
-        let base = base_time(self.graph, &self.choice.device);
+        let least = self.least_of_all();
+        // What faster algorithms may take off a step that is found without them.
+        let saved = Nanos(base_time(self.graph, &self.choice.device).0.saturating_sub(least.0));
         for named in self.in_turn(schedulers, orders, budget) {
             // Nothing is faster, or there is no time to look for it.
-            if best.as_ref().is_ok_and(|best| best.time <= base || (self.tools.stop)()) {
+            if best.as_ref().is_ok_and(|best| best.time <= least || (self.tools.stop)()) {
                 break;
             }
             (self.tools.progress)(named.scheduler.info().name);
-            let worth = best.as_ref().map_or(Nanos(u64::MAX), |best| best.time);
+            let worth = best.as_ref().map_or(Nanos(u64::MAX), |best| best.time + saved);
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
                 let run = |order| scope.spawn(move || self.fit_in(named, order, (budget, worth)));
                 let running: Vec<_> = orders.each().map(run).collect();
@@ -272,7 +325,8 @@ impl<'a> Planner<'a> {
                     false => fit.bound,
                 };
                 let time_bound = bound.min(fit.placed.time);
-                Ok(Candidate { time_bound, instead: fit.instead, by: Some(named), ..fit.placed })
+                let found = Candidate { time_bound, instead: fit.instead, by: Some(named), ..fit.placed };
+                Ok(self.filled(found, budget))
             }
             Err(missed) => {
                 let why = missed.why.map(|why| format!("`{}` did not do its work: {why}", named.name()));

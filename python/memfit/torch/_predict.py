@@ -242,11 +242,14 @@ class _Given:
         return self._simulate(rows, False).peak_bytes + -(-self._scratch * rows // self.rows)
 
     def capture(self, rows: int) -> Graph:
-        """The graph of a step with a batch of `rows`."""
+        """The graph of a step with a batch of `rows`. PyTorch chooses its algorithms itself, so a plan has no choice of them."""
         model, _ = self._twins.make()
         batch = self._twins.batch(self._batch, self.rows, rows)
         with contextlib.nullcontext() if self._on_cpu else _simulate.small_masks():
-            return capture(model, batch, self._loss, self._optimizer, name=self._name)
+            graph = capture(model, batch, self._loss, self._optimizer, name=self._name)
+        for op in graph.ops:
+            op.algorithms.clear()
+        return graph
 
 
 class _Planner:

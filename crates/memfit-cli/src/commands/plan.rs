@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueHint};
 use memfit::formats::plan_json;
+use memfit::ir::Step;
 use memfit::report::of_planned;
 use memfit::{Budget, Bytes, Goal, Graph, Nanos, Options, PlacerRow, Planned, Summary, objects, plan};
 use owo_colors::OwoColorize as _;
@@ -153,6 +154,12 @@ fn verdict(planned: &Planned, asks_to_move: bool) -> String {
     }
     if summary.encoded > Bytes::ZERO {
         parts.push(format!("{} encoded, which takes {} with decoding", summary.encoded, summary.codec));
+    }
+    let program = &planned.verified.plan().program;
+    let others = program.steps.iter().filter(|step| matches!(step, Step::Compute(run) if run.algorithm > 0));
+    match others.count() {
+        0 => {}
+        count => parts.push(format!("{count} runs by faster algorithms, in memory that is left over")),
     }
     let slower = match parts.as_slice() {
         [] => String::new(),

@@ -28,6 +28,7 @@ mod random;
 pub mod recompute;
 mod refine;
 mod run_list;
+mod scratch;
 mod search;
 mod solver;
 mod task;
@@ -40,6 +41,7 @@ pub use fit::{Rewritten, fit, fit_faster};
 pub use front::{Front, Infeasible, Instead, Point};
 use moved::Moved;
 pub use run_list::{Cost, RunList};
+pub use scratch::by_fastest_algorithms;
 pub use task::Task;
 
 use memfit_ir::Bytes;
