@@ -1,5 +1,6 @@
 //! `cargo xtask bench auto`: what is planned where nothing is named, beside every named scheduler that is quick, for graphs of the
-//! corpus in several budgets, without a link and with links of several rates.
+//! corpus in several budgets, without a link and with links of several rates. `cargo xtask bench peers`: the same beside what
+//! plans by blocks of a transformer, for networks of its kind.
 //!
 //! Each plan is made by `memfit plan`, judged, in a process of its own with a limit of time and of address space. A scheduler that
 //! passes a limit on a graph is not quick there, and is not asked again on it. Progress goes to standard error.
@@ -18,30 +19,30 @@ use memfit::Graph;
 use memfit_plan::families::{Named, default_of};
 use serde_json::Value;
 
-use crate::{corpus, markdown};
+use crate::{graphs_of, markdown};
 
 /// What of the bench is run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Filter {
-    /// Of `auto`: only graphs whose names hold one of these
+    /// Of `auto` and `peers`: only graphs whose names hold one of these
     #[arg(long, value_name = "TEXT,…", value_delimiter = ',')]
     graphs: Vec<String>,
-    /// Of `auto`: parts of what lies between floor and peak, in percent
-    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values_t = [70, 50, 30, 15, 5])]
+    /// Of `auto` and `peers`: parts of what lies between floor and peak, in percent [default: 70 50 30 15 5, of `peers` 100 too]
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',')]
     budgets: Vec<u32>,
-    /// Of `auto`: rates of the link in GB/s, 0 for none
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', default_values_t = [0, 12, 25, 55])]
+    /// Of `auto` and `peers`: rates of the link in GB/s, 0 for none [default: 0 12 25 55, of `peers` 25 55]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',')]
     links: Vec<u32>,
     /// Of `auto`: only graphs of up to 600 ops, two budgets, and one link or none
     #[arg(long)]
     quick: bool,
-    /// Of `auto`: seconds that a named scheduler may take for a plan; six times as many where nothing is named
+    /// Of `auto` and `peers`: seconds that a named scheduler may take for a plan; six times as many where nothing is named
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     limit: f64,
-    /// Of `auto`: address space of a plan's process
+    /// Of `auto` and `peers`: address space of a plan's process
     #[arg(long, value_name = "GIB", default_value_t = 8)]
     space: u64,
-    /// Of `auto`: take plans that this file knows, and add those that it does not know
+    /// Of `auto` and `peers`: take plans that this file knows, and add those that it does not know
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
 }
@@ -54,6 +55,49 @@ const PROGRAM: &str = "target/bench-auto/memfit";
 
 /// What stands for a plan by nobody in particular.
 const AUTO: &str = "auto";
+
+/// Graphs, a device, and who plans beside `auto`.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    folder: &'static str,
+    budgets: &'static [u32],
+    links: &'static [u32],
+    /// The first lines of the device's file.
+    device: &'static str,
+    /// Schedulers by name; all that have what they need where there is none.
+    named: &'static [&'static str],
+}
+
+/// The corpus, and everybody.
+const CORPUS: Set = Set {
+    folder: "corpus/graphs",
+    budgets: &[70, 50, 30, 15, 5],
+    links: &[0, 12, 25, 55],
+    device: "name = \"A100-80\"\nmemory = \"80GiB\"\nalign = 512\n\
+        flops = { f64 = \"9.7TFLOP/s\", f32 = \"19.5TFLOP/s\", f16 = \"312TFLOP/s\", bf16 = \"312TFLOP/s\", i8 = \"624TFLOP/s\" }\n\
+        bandwidth = \"2039GB/s\"\n",
+    named: &[],
+};
+
+/// Networks of blocks, and what plans by blocks: torchtitan's planner and memory policies, and stock PyTorch's knapsack.
+const PEERS: Set = Set {
+    folder: "bench/peers",
+    budgets: &[100, 70, 50, 30, 15, 5],
+    links: &[25, 55],
+    device: "name = \"H100\"\nmemory = \"80GiB\"\nalign = 512\n\
+        flops = { f64 = \"34TFLOP/s\", f32 = \"67TFLOP/s\", f16 = \"989TFLOP/s\", bf16 = \"989TFLOP/s\", i8 = \"1979TFLOP/s\" }\n\
+        bandwidth = \"3350GB/s\"\n",
+    named: &[
+        "hybrid:titan",
+        "hybrid:titan-greedy",
+        "hybrid:uniform-blocks",
+        "hybrid:full-blocks",
+        "hybrid:selective-blocks",
+        "hybrid:selective-offload-blocks",
+        "hybrid:offload-blocks",
+        "hybrid:knapsack",
+    ],
+};
 
 /// What `memfit plan` says of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,16 +125,31 @@ impl Told {
     }
 }
 
+/// `auto` on the corpus.
 pub(crate) fn run(filter: &Filter) -> Result<String> {
+    beside(&CORPUS, filter)
+}
+
+/// `auto` on networks of blocks.
+pub(crate) fn peers(filter: &Filter) -> Result<String> {
+    beside(&PEERS, filter)
+}
+
+fn beside(set: &'static Set, filter: &Filter) -> Result<String> {
     let mut filter = filter.clone();
     if filter.quick {
         (filter.budgets, filter.links) = (vec![50, 15], vec![0, 12]);
     }
+    for (asked, known) in [(&mut filter.budgets, set.budgets), (&mut filter.links, set.links)] {
+        if asked.is_empty() {
+            asked.extend(known);
+        }
+    }
     let build = ["build", "--release", "--package", "memfit-cli", "--no-default-features"];
     ensure!(Command::new("cargo").args(build).status()?.success(), "the command line does not build");
-    let mut asker = Asker::new(filter)?;
+    let mut asker = Asker::new(set, filter)?;
     let mut table = Table::default();
-    let mut graphs = corpus()?;
+    let mut graphs = graphs_of(set.folder)?;
     graphs.retain(|(name, graph)| asker.filter.takes(name, graph));
     graphs.sort_by_key(|(_, graph)| graph.op_count());
     for (name, graph) in &graphs {
@@ -98,7 +157,7 @@ pub(crate) fn run(filter: &Filter) -> Result<String> {
         for link in asker.filter.links.clone() {
             for budget in asker.filter.budgets.clone() {
                 let cell = Cell { graph: name, budget, link };
-                table.add(&cell, &mut asker, &named(graph, link), &mut late)?;
+                table.add(&cell, &mut asker, &named(set, graph, link), &mut late)?;
             }
         }
         table.late.extend(late.iter().map(|one| format!("`{one}` on {name}")));
@@ -106,8 +165,11 @@ pub(crate) fn run(filter: &Filter) -> Result<String> {
     Ok(table.text())
 }
 
-/// Every named scheduler that has what it needs, without those that are asked where nothing is named.
-fn named(graph: &Graph, link: u32) -> Vec<String> {
+/// Every named scheduler of the set that has what it needs, without those that are asked where nothing is named.
+fn named(set: &Set, graph: &Graph, link: u32) -> Vec<String> {
+    if !set.named.is_empty() {
+        return set.named.iter().map(|&name| name.to_owned()).collect();
+    }
     let has = |one: &Named| match one.family.name {
         "offload" => link > 0,
         "compress" => graph.is_sparse(),
@@ -140,20 +202,21 @@ impl Cell<'_> {
 
 /// Asks `memfit plan`, in processes of their own.
 struct Asker {
+    set: &'static Set,
     filter: Filter,
     known: BTreeMap<String, Answer>,
     file: Option<File>,
 }
 
 impl Asker {
-    fn new(filter: Filter) -> Result<Asker> {
+    fn new(set: &'static Set, filter: Filter) -> Result<Asker> {
         // A copy, so that nothing that is built meanwhile gets in.
         fs::create_dir_all("target/bench-auto")?;
         fs::copy("target/release/memfit", PROGRAM).context("can't copy `memfit`")?;
         for &link in &filter.links {
-            fs::write(device_path(link), device(link)).context("can't write a device file")?;
+            fs::write(device_path(link), device(set, link)).context("can't write a device file")?;
         }
-        let mut asker = Asker { known: BTreeMap::new(), file: None, filter };
+        let mut asker = Asker { set, known: BTreeMap::new(), file: None, filter };
         if let Some(path) = &asker.filter.known {
             for line in fs::read_to_string(path).unwrap_or_default().lines() {
                 let (key, answer) = read(line).with_context(|| format!("`{line}` is no answer"))?;
@@ -190,7 +253,7 @@ impl Asker {
     }
 
     fn answer(&self, cell: &Cell<'_>, strategy: &str, seconds: f64) -> Result<Answer> {
-        let graph = format!("corpus/graphs/{}.json.zst", cell.graph);
+        let graph = format!("{}/{}.json.zst", self.set.folder, cell.graph);
         let (budget, device) = (format!("floor+{}%", cell.budget), device_path(cell.link));
         let limit = (self.filter.space << 20).to_string();
         let mut command = Command::new("sh");
@@ -257,13 +320,12 @@ fn device_path(link: u32) -> String {
     format!("target/bench-auto/link-{link}.toml")
 }
 
-/// The A100 of the presets, with a link of so many GB/s, or none.
-fn device(link: u32) -> String {
-    let mut text = "name = \"A100-80\"\nmemory = \"80GiB\"\nalign = 512\n\
-        flops = { f64 = \"9.7TFLOP/s\", f32 = \"19.5TFLOP/s\", f16 = \"312TFLOP/s\", bf16 = \"312TFLOP/s\", i8 = \"624TFLOP/s\" }\n\
-        bandwidth = \"2039GB/s\"\nefficiency = { compute = 0.6, memory = 0.8 }\nlaunch = \"5us\"\n\
-        source = \"a bench\"\n"
-        .to_owned();
+/// The set's device, with a link of so many GB/s, or none.
+fn device(set: &Set, link: u32) -> String {
+    let mut text = format!(
+        "{}efficiency = {{ compute = 0.6, memory = 0.8 }}\nlaunch = \"5us\"\nsource = \"a bench\"\n",
+        set.device
+    );
     if link > 0 {
         text += &format!("link = {{ out = \"{link}GB/s\", in = \"{link}GB/s\", latency = \"10us\" }}\n");
         text += "host_memory = \"256GiB\"\n";

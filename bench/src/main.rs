@@ -39,6 +39,8 @@ struct Args {
 enum Bench {
     /// `auto` beside every named scheduler that is quick: graphs of the corpus, budgets, links
     Auto,
+    /// `auto` beside torchtitan's planner and memory policies and PyTorch's knapsack: networks of blocks, budgets, links
+    Peers,
     /// What in-place, co-share and both give on the corpus, against one buffer for each output
     Reuse,
     /// The peak of every order on the corpus and on large generated graphs, against the lower bound
@@ -67,6 +69,7 @@ fn main() -> Result<()> {
     let Args { name, filter } = Args::parse();
     let text = match name {
         Bench::Auto => auto::run(&filter)?,
+        Bench::Peers => auto::peers(&filter)?,
         Bench::Reuse => reuse::run()?,
         Bench::Ordering => ordering::run()?,
         Bench::Placement => placement::run()?,
@@ -94,7 +97,12 @@ fn example(package: &str, name: &str) -> Result<String> {
 
 /// Every graph of the corpus with its name, in the order of the names.
 fn corpus() -> Result<Vec<(String, Graph)>> {
-    let mut paths: Vec<PathBuf> = std::fs::read_dir("corpus/graphs")?
+    graphs_of("corpus/graphs")
+}
+
+/// Every graph in `folder` with its name, in the order of the names.
+fn graphs_of(folder: &str) -> Result<Vec<(String, Graph)>> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.to_string_lossy().ends_with(".json.zst"))
         .collect();

@@ -4,6 +4,7 @@
 //! transfers cost nothing as long as the link keeps up. A strategy turns a [`Task`] into a [`Front`].
 
 mod best;
+mod block_policies;
 mod capuchin;
 mod knapsack;
 mod mixed;
@@ -16,6 +17,7 @@ mod two_level;
 mod uniform_blocks;
 
 pub use best::Best;
+pub use block_policies::BlockPolicy;
 pub use capuchin::Capuchin;
 pub use knapsack::Knapsack;
 pub use pofo::Pofo;
@@ -48,6 +50,10 @@ pub const HYBRIDS: &[&dyn Scheduler] = &[
     &Titan::TITAN,
     &Titan::GREEDY,
     &UniformBlocks,
+    &BlockPolicy::FULL,
+    &BlockPolicy::SELECTIVE,
+    &BlockPolicy::SELECTIVE_OFFLOAD,
+    &BlockPolicy::OFFLOAD,
     &Knapsack,
     &Best,
 ];

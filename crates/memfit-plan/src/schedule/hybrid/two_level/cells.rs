@@ -15,13 +15,13 @@ const CUTS: usize = 24;
 
 /// A value that may be kept, made again or moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Candidate {
-    pub(super) value: ValueId,
+pub(in super::super) struct Candidate {
+    pub(in super::super) value: ValueId,
     pub(super) size: i64,
     /// Ns of the op that makes it.
     pub(super) time: u64,
-    pub(super) may_run: bool,
-    pub(super) may_move: bool,
+    pub(in super::super) may_run: bool,
+    pub(in super::super) may_move: bool,
     /// It is used neither by forward nor by backward from one of these nodes of the plain step until before the other.
     pub(super) idle: (usize, usize),
 }

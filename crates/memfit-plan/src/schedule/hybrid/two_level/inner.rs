@@ -21,7 +21,7 @@ pub(super) enum Inner {
 
 /// What happens to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(in super::super) enum Fate {
     Kept,
     Again,
     Moved,
@@ -76,18 +76,21 @@ impl Inner {
                 }
             }
         }
-        let mut mix = Mix::default();
-        for (candidate, fate) in
-            cells.all.iter().flat_map(|cell| &cell.candidates).zip(fates.into_iter().flatten())
-        {
-            match fate {
-                Fate::Kept => false,
-                Fate::Again => mix.recomputed.insert(candidate.value),
-                Fate::Moved => mix.swapped.insert(candidate.value),
-            };
-        }
-        mix
+        mix(cells, fates.into_iter().flatten())
     }
+}
+
+/// What a fate for each candidate, block by block, comes to.
+pub(super) fn mix(cells: &Cells, fates: impl Iterator<Item = Fate>) -> Mix {
+    let mut mix = Mix::default();
+    for (candidate, fate) in cells.all.iter().flat_map(|cell| &cell.candidates).zip(fates) {
+        match fate {
+            Fate::Kept => false,
+            Fate::Again => mix.recomputed.insert(candidate.value),
+            Fate::Moved => mix.swapped.insert(candidate.value),
+        };
+    }
+    mix
 }
 
 fn item(candidate: &Candidate) -> Item {

@@ -17,7 +17,9 @@ use memfit_ir::Bytes;
 use super::mixed::{Mix, Transfers, crossing};
 use super::{Front, Infeasible, RunList, Task, Window, link, signed, solver, turn};
 use crate::Context;
+pub(super) use cells::Candidate;
 use cells::Cells;
+pub(super) use inner::Fate;
 use inner::Inner;
 use outer::Outer;
 
@@ -97,4 +99,26 @@ impl Planner {
         }
         best.ok_or_else(|| Infeasible::new(task, budget, lowest))
     }
+}
+
+/// The step of one rule for the values of all blocks, told whether the block is the last, lowered as the planner's are.
+///
+/// # Errors
+///
+/// [`Infeasible`] if it does not fit: a rule knows no budget.
+pub(super) fn ruled(
+    task: &Task<'_>,
+    budget: Bytes,
+    context: &Context<'_>,
+    rule: impl Fn(&Candidate, bool) -> Fate,
+) -> Result<Front, Infeasible> {
+    let cells = Cells::of(task, context.device);
+    let last = cells.all.len().saturating_sub(1);
+    let fates = cells.all.iter().enumerate().flat_map(|(at, cell)| {
+        let rule = &rule;
+        cell.candidates.iter().map(move |candidate| rule(candidate, at == last))
+    });
+    let mix = inner::mix(&cells, fates);
+    let lower = |runs: &RunList, whole: &[Window]| lower::deferred(task, &cells, runs, whole);
+    mix.step(task, budget, &Transfers::By(&lower), context)
 }
