@@ -1,6 +1,6 @@
 """The models of `cargo xtask bench peers`, on fake tensors.
 
-Each function returns what `python -m memfit.torch.export models:NAME` asks for. Nothing is computed, and no GPU is needed.
+Each function returns what `python -m memfit.torch.export models:NAME` asks for. Nothing is computed.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ def unet() -> Example:
 
 
 class Experts(nn.Module):
-    """A decoder whose blocks route tokens: each expert takes those that score best (Zhou et al. 2022, arXiv:2202.09368).
+    """A decoder whose blocks route tokens: each expert takes those that score best (arXiv:2202.09368).
 
     So shapes don't depend on data, and a graph holds for every batch.
     """
@@ -96,7 +96,13 @@ class ExpertBlock(nn.Module):
     """Attention, then shared and routed experts, each after a norm and beside a residual path."""
 
     def __init__(
-        self, width: int, heads: int = 16, experts: int = 64, inner: int = 1408, shared: int = 2, chosen: int = 6
+        self,
+        width: int,
+        heads: int = 16,
+        experts: int = 64,
+        inner: int = 1408,
+        shared: int = 2,
+        chosen: int = 6,
     ) -> None:
         super().__init__()
         self.heads, self.experts, self.chosen = heads, experts, chosen
@@ -120,7 +126,7 @@ class ExpertBlock(nn.Module):
         return x + made.view(batch, length, width)
 
     def _routed(self, y: torch.Tensor) -> torch.Tensor:
-        """`[tokens, width]`, from experts that take `chosen` × tokens / experts each."""
+        """`[tokens, width]`, from experts that take `chosen` tokens / experts each."""
         scores = self.router(y).float().softmax(dim=-1).to(y.dtype)
         weights, tokens = scores.t().topk(len(y) * self.chosen // self.experts, dim=-1)
         taken = y.index_select(0, tokens.flatten()).view(self.experts, -1, y.shape[1])

@@ -242,7 +242,7 @@ class _Given:
         return self._simulate(rows, False).peak_bytes + -(-self._scratch * rows // self.rows)
 
     def capture(self, rows: int) -> Graph:
-        """The graph of a step with a batch of `rows`. PyTorch chooses its algorithms itself, so a plan has no choice of them."""
+        """The graph of a step with a batch of `rows`. PyTorch chooses algorithms, so a plan has no choice."""
         model, _ = self._twins.make()
         batch = self._twins.batch(self._batch, self.rows, rows)
         with contextlib.nullcontext() if self._on_cpu else _simulate.small_masks():

@@ -24,7 +24,10 @@ impl Policy {
     /// What the policy is told when it is made.
     pub(super) fn options(&self) -> PyResult<Options> {
         let sample = self.sample.parse().map_err(|hint: NoSample| {
-            PyValueError::new_err(format!("`sample={}` is no number of candidates\nhint: {hint}", self.sample))
+            PyValueError::new_err(format!(
+                "`sample={}` is no number of candidates\nhint: {hint}",
+                self.sample
+            ))
         })?;
         let sieve = Sieve { sample, share_of_mean: self.share_of_mean, minimum: self.minimum };
         Ok(Options { sieve, seed: self.seed, exponents: self.exponents })
