@@ -40,14 +40,16 @@ pub fn presets() -> &'static [Preset] {
 pub fn preset(name: &str) -> Option<Device> {
     let wanted = plain(name);
     let bare = ["gib", "gb", "g"].iter().find_map(|unit| wanted.strip_suffix(unit)).unwrap_or(&wanted);
-    // A card is sold by a rounder number than its memory.
-    let is_near =
-        |size: f64, memory: Bytes| (size / (memory.0 as f64 / (1u64 << 30) as f64) - 1.0).abs() < 0.08;
+    // A card may be sold by a rounder number than its memory: 16 GB for 15 GiB.
+    let is_of = |size: u64, memory: Bytes| {
+        let is_near = (size as f64 / (memory.0 as f64 / (1u64 << 30) as f64) - 1.0).abs() < 0.08;
+        size == memory.0 >> 30 || is_near && size.is_multiple_of(8)
+    };
     let is_sized = |device: &&Device| {
         let name = plain(&device.name);
         let is_whole = bare == name && name.ends_with(&(device.memory.0 >> 30).to_string());
-        let size = bare.strip_prefix(name.as_str()).and_then(|size| size.parse::<u32>().ok());
-        is_whole || size.is_some_and(|size| is_near(f64::from(size), device.memory))
+        let size = bare.strip_prefix(name.as_str()).and_then(|size| size.parse().ok());
+        is_whole || size.is_some_and(|size| is_of(size, device.memory))
     };
     let devices = || presets().iter().map(|preset| &preset.device);
     devices().find(|device| plain(&device.name) == wanted).or_else(|| devices().find(is_sized)).cloned()
