@@ -4,39 +4,16 @@
 use std::collections::BTreeMap;
 
 use memfit::strategies::families::Named;
-use memfit::{
-    Budget, Bytes, Device, Failure, Goal, Graph, Means, Nanos, Options, Planned, Tools, input, plan,
-};
+use memfit::{Budget, Bytes, Device, Graph, Nanos, Planned, input};
 use memfit_ir::{OpId, Step};
-use memfit_testkit::{cases, device, link, mixed, one_of, with_algorithms};
+use memfit_testkit::{cases, device, mixed, one_of, with_algorithms};
 
-const HOST: Bytes = Bytes(1 << 30);
+mod common;
+
+use common::{machines, planned};
 
 fn graph(seed: u64) -> Graph {
     with_algorithms(&mixed(seed), 64 << (seed % 3 * 3), seed)
-}
-
-fn machines(seed: u64) -> [Device; 2] {
-    [device(), Device { link: Some(link(seed)), host_memory: HOST, ..device() }]
-}
-
-fn planned(graph: &Graph, device: &Device, budget: Budget, name: Option<&str>) -> Option<Planned> {
-    let host = device.link.is_some() && name.is_none_or(|name| !name.starts_with("recompute:"));
-    let options = Options {
-        strategies: name.iter().map(|&name| name.to_owned()).collect(),
-        means: Means { offload: host, ..Means::ALL },
-        host_budget: host.then_some(HOST),
-        ..Options::default()
-    };
-    match plan(graph, &Goal { options, ..Goal::new(device.clone(), budget) }, &Tools::none()) {
-        Ok(planned) => {
-            let summary = &planned.summary;
-            assert!(summary.peak <= summary.budget && summary.time_bound <= summary.time);
-            Some(planned)
-        }
-        Err(Failure::Infeasible(_)) => None,
-        Err(failure) => panic!("{name:?}: {failure:?}"),
-    }
 }
 
 /// The number of the algorithm by which each op goes, the same in all its runs.

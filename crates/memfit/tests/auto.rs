@@ -4,34 +4,16 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test")]
 
 use memfit::strategies::families::Named;
-use memfit::{Budget, Bytes, Device, Failure, Goal, Graph, Means, Nanos, Options, Planned, Tools, plan};
-use memfit_testkit::{cases, device, link, mixed as graph, one_of};
+use memfit::{Budget, Nanos, Planned};
+use memfit_testkit::{cases, mixed as graph, one_of};
 
-const HOST: Bytes = Bytes(1 << 30);
+mod common;
 
-/// Slow, so that not all that could wait elsewhere does, fast, or none.
-fn machines(seed: u64) -> [Device; 2] {
-    [device(), Device { link: Some(link(seed)), host_memory: HOST, ..device() }]
-}
+use common::{machines, planned};
 
-fn planned(graph: &Graph, device: &Device, budget: u64, strategy: Option<&str>) -> Option<Planned> {
-    #[allow(clippy::cast_precision_loss, reason = "a percentage")]
-    let budget = Budget::AboveFloor(budget as f64 / 100.0);
-    let offload = device.link.is_some() && strategy.is_none_or(|name| !name.starts_with("recompute:"));
-    let options = Options {
-        strategies: strategy.iter().map(|&name| name.to_owned()).collect(),
-        means: Means { offload, ..Means::ALL },
-        host_budget: offload.then_some(HOST),
-        ..Options::default()
-    };
-    match plan(graph, &Goal { options, ..Goal::new(device.clone(), budget) }, &Tools::none()) {
-        Ok(planned) => {
-            assert!(planned.summary.peak <= planned.summary.budget);
-            Some(planned)
-        }
-        Err(Failure::Infeasible(_)) => None,
-        Err(failure) => panic!("{strategy:?}: {failure:?}"),
-    }
+/// A part of what lies between floor and peak, in percent.
+fn above_floor(percent: u32) -> Budget {
+    Budget::AboveFloor(f64::from(percent) / 100.0)
 }
 
 #[test]
@@ -47,9 +29,9 @@ fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
         let graph = graph(seed);
         for device in machines(seed) {
             let mut before: Option<Nanos> = None;
-            for budget in [5, 25, 50, 80].into_iter().skip(part - 1).step_by(part) {
+            for budget in [5u32, 25, 50, 80].into_iter().skip(part - 1).step_by(part) {
                 let what = format!("seed {seed}, floor + {budget} %, link {}", device.link.is_some());
-                let auto = planned(&graph, &device, budget, None);
+                let auto = planned(&graph, &device, above_floor(budget), None);
                 let time = auto.as_ref().map(|planned| planned.summary.time);
                 assert!(
                     before.is_none_or(|before| time.is_some_and(|time| time <= before)),
@@ -57,7 +39,7 @@ fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
                 );
                 before = time;
                 if budget == 25 {
-                    let again = planned(&graph, &device, budget, None);
+                    let again = planned(&graph, &device, above_floor(budget), None);
                     let file =
                         |planned: Option<Planned>| planned.map(|planned| planned.verified.plan().clone());
                     assert_eq!(file(auto), file(again), "{what}");
@@ -66,7 +48,9 @@ fn auto_is_as_fast_as_every_quick_scheduler_and_more_memory_is_not_slower() {
                 let turn = |at: usize| !few || (at as u64 + cells).is_multiple_of(4);
                 for (_, one) in Named::quick().filter(waits).enumerate().filter(|(at, _)| turn(*at)) {
                     let name = one.name();
-                    let Some(other) = planned(&graph, &device, budget, Some(&name)) else { continue };
+                    let Some(other) = planned(&graph, &device, above_floor(budget), Some(&name)) else {
+                        continue;
+                    };
                     let other = other.summary.time;
                     assert!(time.is_some_and(|time| time <= other), "{what}: {time:?}, `{name}` {other}");
                     faster += u64::from(time.is_some_and(|time| time < other));

@@ -2,7 +2,8 @@
 //!
 //! Schedulers that know nothing of algorithms leave ops as they are given. Ops run one after the other, so what each may take as
 //! scratch memory is what no buffer takes while it runs: of the algorithms that have room in all runs of an op, the fastest is the
-//! best choice, whatever the others take. An op that has no room as it is goes by the fastest that has, slower or not. All runs of an op go by one algorithm, so that they give the same bits. Time O(steps).
+//! best choice, whatever the others take. An op that has no room as it is goes by the fastest that has, slower or not. All runs of an op
+//! go by one algorithm, so that they give the same bits. Time O(steps).
 
 use memfit_ir::{Bytes, Content, Device, Graph, Program, Step};
 
