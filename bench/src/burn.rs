@@ -185,6 +185,32 @@ fn note(row: &[String]) {
     eprintln!("{}", row.join(" | "));
 }
 
+/// What `auto` plans with host memory to move tensors to, executed: the bits, and the step beside its prediction.
+pub(crate) fn executed() -> Result<String> {
+    let mut rows = Vec::new();
+    for model in MODELS {
+        let words = "--mode planned --budget floor+50% --host-budget 2GiB --steps 14 --gradients";
+        let run = memfit(&format!("{model} {words}"))?;
+        if number(&run, "peak_bytes") > number(&run, "budget_bytes") {
+            bail!("{model}: the tensors take more than the budget");
+        }
+        let time = |key: &str| match run[key].as_f64() {
+            Some(ns) => format!("{:.1} ms", ns / 1e6),
+            None => "–".to_owned(),
+        };
+        let mut row = vec![model.to_owned(), format!("{} MiB", mib(&run, "budget_bytes"))];
+        row.extend(["base_time_ns", "predicted_time_ns", "planned_time_ns"].map(time));
+        row.push(percent(number(&run, "planned_time_ns"), number(&run, "predicted_time_ns")));
+        row.push(format!("{} of 14", run["guided_steps"]));
+        row.push(run["off_prediction"].as_str().unwrap_or("").to_owned());
+        note(&row);
+        rows.push(row);
+    }
+    let head = ["model", "budget", "plain", "predicted", "by the plan", "off", "steps by it", "why"];
+    Ok(markdown(&head, &rows)
+        + "\nLosses, all gradients of each step and final parameters identical in every row.\n")
+}
+
 /// The largest batches in what a batch of 8 takes without memfit.
 pub(crate) fn batch() -> Result<String> {
     let mut rows = Vec::new();

@@ -63,6 +63,8 @@ enum Bench {
     BurnBalanced,
     /// The largest batches in the memory of a batch of 8
     BurnBatch,
+    /// Networks of `memfit run` by plans of `auto` with host memory: bits, and the step beside its prediction
+    BurnExecuted,
 }
 
 fn main() -> Result<()> {
@@ -80,6 +82,7 @@ fn main() -> Result<()> {
         Bench::BurnOverhead => burn::overhead()?,
         Bench::BurnBalanced => burn::balanced()?,
         Bench::BurnBatch => burn::batch()?,
+        Bench::BurnExecuted => burn::executed()?,
         Bench::Engine => example("memfit-engine", "engine_cost")?,
     };
     println!("{text}");

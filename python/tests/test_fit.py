@@ -352,6 +352,31 @@ def test_the_cheapest_of_all_ways_is_taken():
     fitted.close()
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_the_time_of_a_step_is_predicted_before_and_measured_after(check, tmp_path):
+    _, _, step, batch = training()
+    fitted = memfit.torch.fit(step, budget_for(0.4), check=check)
+    for _ in range(4):
+        fitted(*batch)
+    report = fitted.report
+    assert report.predicted_time_seconds > report.predicted_recompute_seconds > 0
+    assert report.planned_time_seconds > 0
+    off = abs(report.planned_time_seconds / report.predicted_time_seconds - 1)
+    assert (report.off_prediction is None) == (off <= 0.15), report
+    assert "by the plan (" in repr(report)
+    if report.off_prediction:
+        assert "repetitions and copies took" in repr(report)
+    fitted.save(tmp_path)
+    fitted.close()
+    # Of a plan from an earlier run, how long a step by it takes here is not known.
+    later = memfit.torch.fit(step, fitted.budget, check=False, load=tmp_path)
+    for _ in range(2):
+        later(*batch)
+    assert later.report.guided and later.report.planned_time_seconds > 0
+    assert later.report.predicted_time_seconds is later.report.off_prediction is None
+    later.close()
+
+
 @pytest.mark.parametrize("strategy", ["evict:planned", "dtr", "recompute:next-use", "chen-sqrt", "best"])
 def test_strategies_are_called_by_name(strategy):
     budget = budget_for(0.6)

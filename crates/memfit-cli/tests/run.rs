@@ -39,6 +39,7 @@ fn a_budget_is_kept_and_changes_nothing() {
         assert!(bytes("recomputes") > 0, "{run:#}");
         if mode == "planned" {
             assert!(bytes("guided_steps") > 0 && bytes("diverged_steps") == 0, "{run:#}");
+            assert!(bytes("predicted_time_ns") > 0 && bytes("planned_time_ns") > 0, "{run:#}");
         }
         // What lies beyond the tensors: the backend's own buffers, and the tables, batches and threads of the process.
         let process = 4 << 20;

@@ -53,6 +53,8 @@ pub struct Stepped {
     pub planned: bool,
     /// Ns in repetitions.
     pub recompute_ns: u64,
+    /// Ns of waiting for copies and codecs.
+    pub stall_ns: u64,
     /// Ns in repetitions and for copies that the plan for this sequence foresees, if there is one.
     pub predicted_ns: Option<u64>,
 }
@@ -160,6 +162,12 @@ impl Stepper {
         self.known.iter().filter_map(|known| known.plan.as_ref())
     }
 
+    /// Ns in repetitions and for copies in the plan of the sequence that was seen or added last, if it has one.
+    #[must_use]
+    pub fn predicted_ns(&self) -> Option<u64> {
+        self.known.first().and_then(Known::predicted_ns)
+    }
+
     /// What was tried when a plan was last looked for: names, and ns in repetitions of what was found.
     #[must_use]
     pub fn tried(&self) -> &[Tried] {
@@ -260,14 +268,14 @@ impl Stepper {
             wants_plan: false,
             planned: false,
             recompute_ns,
+            stall_ns: engine.stats().stall_ns - self.stalled,
             predicted_ns: None,
         };
         match sequence {
             Some(sequence) => {
-                let waited = engine.stats().stall_ns - self.stalled;
                 self.saw(sequence, as_planned, &mut stepped);
                 // Where nothing ran again, or waited, there is nothing to gain.
-                stepped.wants_plan &= recompute_ns > 0 || waited > 0;
+                stepped.wants_plan &= recompute_ns > 0 || stepped.stall_ns > 0;
             }
             None => self.watched = self.options.remembered,
         }

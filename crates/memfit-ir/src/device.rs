@@ -138,6 +138,12 @@ impl Device {
         }
     }
 
+    /// The least time of `op` by any of its algorithms.
+    #[must_use]
+    pub fn least_time(&self, op: &Op<'_>) -> Nanos {
+        op.algorithms.iter().map(|algorithm| self.time_by(op, algorithm)).fold(self.time(op), Nanos::min)
+    }
+
     fn roofline(&self, (flops, moved): (f64, Bytes), dtype: Dtype) -> Nanos {
         let compute = flops / self.flops_for(dtype);
         let memory = moved.0 as f64 / (self.bandwidth * self.efficiency.1);

@@ -49,6 +49,7 @@ pub mod snapshot;
 mod stepping;
 mod steps;
 mod sweep;
+mod timing;
 mod trial;
 
 pub use check::{check, check_text};
@@ -68,6 +69,7 @@ pub use snapshot::{SnapshotExplanation, explain_snapshot};
 pub use stepping::{AUTO, PLANNING_SECONDS, PORTFOLIO, StepPlanner};
 pub use steps::Steps;
 pub use sweep::{Outcome, compare, sweep};
+pub use timing::{Parts, Timing};
 
 pub use replaying::{Recording, ReplayGoal, Replayed, recording, replay_recording};
 

@@ -217,12 +217,7 @@ impl<'a> Planner<'a> {
         if !self.fills() {
             return base_time(self.graph, device);
         }
-        let least = |op: OpId| {
-            let op = self.graph.op(op);
-            let others = op.algorithms.iter().map(|algorithm| device.time_by(&op, algorithm));
-            others.fold(device.time(&op), Nanos::min)
-        };
-        self.graph.op_ids().map(least).sum()
+        self.graph.op_ids().map(|op| device.least_time(&self.graph.op(op))).sum()
     }
 
     /// The fastest program by one of `schedulers`, with first runs in one of `orders`, that can be placed within `budget`, or a

@@ -2,12 +2,15 @@
 //!
 //! What a host adds is when a step begins and ends, what it brings up to date before, and what it tells its user.
 
+use std::time::Instant;
+
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::stepping::{Options, Stepped, Stepper, sequence};
 use memfit_engine::{Engine, Fault, Host, Planner, Recorded, Settings, StepPlan, Tried};
-use memfit_ir::{Bytes, Digest};
+use memfit_ir::{Bytes, Digest, Nanos};
 
 use crate::profile::{self, Saved};
+use crate::timing::{self, Parts, Timing};
 use crate::{Failure, StepPlanner, input};
 
 /// Step times that recomputation may take where it's that or nothing.
@@ -21,7 +24,11 @@ pub struct Steps {
     seed: u64,
     /// The step that ended last.
     last: Option<Recorded>,
-    open: bool,
+    /// Which sequence it was, and what it took.
+    ended: (Option<Digest>, Parts),
+    timing: Timing,
+    /// When the step at hand began, if there is one.
+    began: Option<Instant>,
 }
 
 impl Steps {
@@ -33,7 +40,9 @@ impl Steps {
     pub fn new(options: Options, strategy: &str, seed: u64) -> Result<Steps, Failure> {
         let planner = StepPlanner::new(seed).by(strategy)?;
         let stepper = Stepper::new(options, Box::new(planner));
-        Ok(Steps { stepper, strategy: strategy.to_owned(), seed, last: None, open: false })
+        let (strategy, timing) = (strategy.to_owned(), Timing::default());
+        let ended = (None, Parts::default());
+        Ok(Steps { stepper, strategy, seed, last: None, ended, timing, began: None })
     }
 
     /// The strategy called `name` plans from now on.
@@ -74,7 +83,13 @@ impl Steps {
     /// Whether a step has begun.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.open
+        self.began.is_some()
+    }
+
+    /// What steps by the last plan take, beside what was predicted.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.timing
     }
 
     /// The step that ended last, if it was recorded and has not been taken or planned.
@@ -95,7 +110,7 @@ impl Steps {
     /// As [`Stepper::begin`].
     pub fn begin<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
         self.stepper.begin(engine)?;
-        (self.open, self.last) = (true, None);
+        (self.began, self.last) = (Some(Instant::now()), None);
         Ok(())
     }
 
@@ -105,9 +120,12 @@ impl Steps {
     ///
     /// As [`Stepper::close`].
     pub fn end<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<Stepped, Fault> {
-        self.open = false;
+        let began = self.began.take();
         let (stepped, recorded) = self.stepper.close(engine)?;
         self.last = recorded;
+        let took = timing::parts(began.map_or(Nanos(0), |began| began.elapsed().into()), &stepped);
+        self.ended = (stepped.sequence, took);
+        self.timing.step(took, &stepped);
         Ok(stepped)
     }
 
@@ -118,7 +136,7 @@ impl Steps {
     ///
     /// Any [`Fault`] while bringing back, but for there being no room.
     pub fn abandon<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
-        if !std::mem::take(&mut self.open) {
+        if self.began.take().is_none() {
             return Ok(());
         }
         self.stepper.abandon(engine)
@@ -132,7 +150,15 @@ impl Steps {
     /// As [`Stepper::settle`].
     pub fn settle(&mut self, settings: &Settings) -> Result<Option<u64>, Fault> {
         let Some(recorded) = self.last.take() else { return Ok(None) };
-        self.stepper.settle(&recorded, settings).map(Some)
+        let again = self.stepper.settle(&recorded, settings)?;
+        self.predict(again);
+        Ok(Some(again))
+    }
+
+    /// The step that ended last takes `again` ns for repetitions and copies from now on.
+    fn predict(&mut self, again: u64) {
+        let (sequence, took) = self.ended;
+        self.timing.predict(sequence, Some(Parts { again: Nanos(again), ..took }));
     }
 
     /// Plans the step that ended last for another budget, that of `settings`, however much is recomputed. False if there is no
@@ -145,7 +171,11 @@ impl Steps {
         let Some(recorded) = &self.last else { return Ok(false) };
         let planner = StepPlanner::new(self.seed).by(&self.strategy);
         let planner = planner.map_err(|failure| Fault::BadCall(failure.to_string()))?;
-        self.stepper.plan_by(&mut planner.recomputing(ANY), recorded, settings)
+        let found = self.stepper.plan_by(&mut planner.recomputing(ANY), recorded, settings)?;
+        if let Some(again) = self.stepper.predicted_ns().filter(|_| found) {
+            self.predict(again);
+        }
+        Ok(found)
     }
 
     /// The least budget from `floor` to `most` that would do for the step that ended last, as [`offline::least_budget`] has it.
@@ -155,10 +185,12 @@ impl Steps {
         offline::least_budget(&self.last.as_ref()?.trace, settings, (floor, most), &effort)
     }
 
-    /// The next step is expected to be that of `plan`, from an earlier run or another rank; which it is.
-    pub fn add(&mut self, plan: StepPlan) -> Digest {
+    /// The next step is expected to be that of `plan`, from an earlier run or another rank; which it is. `predicted` is what
+    /// it takes, if that is known.
+    pub fn add(&mut self, plan: StepPlan, predicted: Option<Parts>) -> Digest {
         let sequence = sequence(plan.graph());
         self.stepper.add(plan);
+        self.timing.predict(Some(sequence), predicted);
         sequence
     }
 

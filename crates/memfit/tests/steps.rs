@@ -5,7 +5,7 @@ use memfit::engine::stepping::Options;
 use memfit::engine::{Call, Engine, Fault, Output, Settings, TensorId, VirtualHost};
 use memfit::ir::{Nanos, Role};
 use memfit::tiers::Room;
-use memfit::{Bytes, Failure, PORTFOLIO, Steps, host_settings, profile};
+use memfit::{Bytes, Failure, PORTFOLIO, Parts, Steps, host_settings, profile};
 
 const KB: Bytes = Bytes(1 << 10);
 const LAYERS: usize = 24;
@@ -56,15 +56,24 @@ fn a_step_is_planned_followed_and_saved_for_another_run() {
     assert_eq!(first.settle(&engine.settings().clone()).unwrap(), None, "it has been planned");
     assert!(first.arena().is_some() && first.tried().iter().any(|tried| tried.name == PORTFOLIO));
     let saved = first.save(engine.settings().align).unwrap().unwrap();
+    let predicted = first.timing().predicted().unwrap();
+    assert_eq!((predicted.again, first.timing().measured()), (Nanos(planned), None));
 
     let (mut engine, mut second) = (self::engine(), steps());
     assert_eq!(second.save(Bytes(1)).unwrap(), None);
-    let sequence = second.add(profile::load(&saved.profile, &saved.plan, None, &[]).unwrap());
+    let sequence =
+        second.add(profile::load(&saved.profile, &saved.plan, None, &[]).unwrap(), Some(predicted));
+    assert_eq!((second.timing().predicted(), second.timing().measured()), (Some(predicted), None));
     second.begin(&mut engine).unwrap();
     step(&mut engine).unwrap();
     let stepped = second.end(&mut engine).unwrap();
     assert!(stepped.guided, "the first step follows what it was given");
     assert_eq!((stepped.sequence, stepped.recompute_ns), (Some(sequence), planned));
+    // The ops of this host take virtual time, what is around them real time.
+    let measured = second.timing().measured().unwrap();
+    assert_eq!(measured.again, predicted.again);
+    let far = Parts { once: Nanos(1 << 40), ..measured };
+    assert!(measured.why_not(far).unwrap().contains("in the step that was planned"));
 }
 
 #[test]

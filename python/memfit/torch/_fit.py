@@ -8,10 +8,8 @@ print(step.report)
 ```
 """
 
-import collections
 import contextlib
 import functools
-import statistics
 import sys
 import time
 import traceback
@@ -32,7 +30,7 @@ from memfit.torch._glue import storages
 from memfit.torch._gradients import Sampler
 from memfit.torch._rehearse import Files, Known
 from memfit.torch._replay import Replay
-from memfit.torch._report import Floor, Report
+from memfit.torch._report import NO_PLAN, Floor, Planned, Report
 from memfit.torch._state import Print, State, same
 from memfit.torch.eager import Budget, is_distributed, kept_from_forks, make_free, names
 from memfit.torch.meter import Meter, StepMeter, given_out
@@ -47,8 +45,6 @@ _EXCHANGES = 4
 _ROOMY = 2
 # Times the step's own time, beside what planning may take, that a rehearsal may recompute for.
 _MOST_RECOMPUTE = 20
-# Steps whose time is remembered.
-_TIMES = 101
 # How often the parked tensors of one step came back because another began: those are elsewhere then.
 _moved = 0
 
@@ -178,7 +174,6 @@ class Fitted:
         self._unknown: int | None = None
         self._sampler, self._plan_loses = Sampler(), False
         self.report.gradients = self._sampler.samples
-        self._times: collections.deque[float] = collections.deque(maxlen=_TIMES)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.report.device = str(self._budget.device)
@@ -236,19 +231,24 @@ class Fitted:
             self._call(args, kwargs, rehearsal=True)
             return self._budget._native, self.report.tried
 
+        again = functools.partial(self._call, args, kwargs, rehearsal=True) if self._calls > 0 else None
         device, native = self._budget.device, self._budget._native
         known = known if native is None else native.known()
         given = self._given() if native is None else None
         if given is not None:
             with contextlib.suppress(memfit.BudgetError), kept_from_forks(self._budget):
-                files, known, self.report.tried = _rehearse.within(functools.partial(within, given, known))
+                files, known, self.report.tried = _rehearse.within(
+                    functools.partial(within, given, known), again
+                )
                 return files, known
         limits = (self.budget, self._means)
         surveyed = _rehearse.survey(run, device, limits, self._strategy, self._planning, known)
         files, known, told, least, self.report.tried = surveyed
         with kept_from_forks(self._budget):
             try:
-                files, known, self.report.tried = _rehearse.within(functools.partial(within, files, known))
+                files, known, self.report.tried = _rehearse.within(
+                    functools.partial(within, files, known), again
+                )
                 return files, known
             except memfit.BudgetError as error:
                 refusal = error
@@ -273,7 +273,7 @@ class Fitted:
             return None
         profile, plan = ((self._load / name).read_bytes() for name in _FILES)
         memfit.check(plan, profile, lossy=_memfit.lossy_codecs(self._budget._means["lossy"]))
-        return profile, plan
+        return profile, plan, None
 
     def _take_over(self, files: Files | None, known: Known) -> None:
         if self._budget._native is None:
@@ -345,7 +345,7 @@ class Fitted:
             self._rest()
             raise
         self._calls += 1
-        self._count(started, peak)
+        report.count(self._calls, time.perf_counter() - started, peak)
         if plain is not None and state is not None:
             report.identical = same(plain, state.fingerprint(result, self._bring_back))
         self._rest()
@@ -380,7 +380,7 @@ class Fitted:
         if result is not None:
             self._calls += 1
             self.report.tell_replayed(replay)
-            self._count(started, peak)
+            self.report.count(self._calls, time.perf_counter() - started, peak)
         return result
 
     def _recorded(self, native: Any, rehearsal: bool, args: Any, kwargs: Any) -> Any:
@@ -392,16 +392,6 @@ class Fitted:
         result = self._within(native, rehearsal, args, kwargs)
         replay.settle(self.budget)
         return result
-
-    def _count(self, started: float, peak: int | None) -> None:
-        """One more call has ended."""
-        report = self.report
-        self._times.append(time.perf_counter() - started)
-        if peak is not None:
-            report.measured_peak_bytes = max(report.measured_peak_bytes or 0, peak)
-            report.measured_steps += 1
-        report.time_seconds = statistics.median(self._times)
-        report.steps = self._calls
 
     def _look_around(self, native: Any) -> None:
         """What has appeared since the last call, the optimizer's state say, is there as well.
@@ -499,11 +489,10 @@ class Fitted:
             elif stepped["wants_plan"] or (rehearsal and not stepped["guided"]):
                 native.plan_step(**self._planning)
         after = native.stats()
-        planned: tuple[int | None, list[str]] = native.planned() or (None, [])
-        tried = native.tried()
+        planned: Planned = native.planned() or NO_PLAN
         self._plan_loses = bool(planned[1])
         lossy = planned[1] + ([_quantised.NAME] if self._budget.quantises else [])
-        self.report.tell(stepped, before, after, planned[0], lossy, tried)
+        self.report.tell(stepped, before, after, planned, lossy, native.tried())
         self.report.lost_why = native.take_lost()
         return result
 
@@ -559,7 +548,7 @@ class Fitted:
         saved = self._saved()
         return saved and saved[1]
 
-    def _saved(self) -> Files | None:
+    def _saved(self) -> tuple[bytes, bytes] | None:
         return None if self._budget._native is None else self._budget._native.save()
 
     def save(self, folder: str | Path) -> None:

@@ -1,5 +1,6 @@
 """Runs of a step in copies of this process, so that here it runs once, and does not fail half-way."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -14,8 +15,10 @@ from memfit.torch._state import Print, State
 from memfit.torch.eager import Budget
 from memfit.torch.meter import Meter
 
-Files: TypeAlias = tuple[bytes, bytes]
-"""A profile and a plan."""
+Times: TypeAlias = tuple[int, int]
+"""Nanoseconds of a step in each op once, and in repetitions and waiting."""
+Files: TypeAlias = tuple[bytes, bytes, Times | None]
+"""A profile, a plan, and what a step by it is predicted to take."""
 Known: TypeAlias = list[Any]
 """What was learnt of ops, as the native half tells it."""
 Tried: TypeAlias = list[tuple[str, int | None]]
@@ -81,7 +84,7 @@ def survey(
                 with _sensitive.told(native, sensed):
                     told = recorded(native, run)
                 if first and native.plan_step(budget, **planning):
-                    return native.save(), native.known(), None, None, native.tried()
+                    return saved(native), native.known(), None, None, native.tried()
                 # What would do must do for the first step, and for all that come after it.
                 if least is not None:
                     least = native.least_budget(max(least, told.floor_bytes), **planning)
@@ -126,10 +129,18 @@ def recorded(native: Any, run: Callable[[], Any]) -> Floor:
         return Floor(persistent, largest, op, native.stats()["peak_bytes"], bound)
 
 
-def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:
+def saved(native: Any) -> Files | None:
+    """The last plan, if there is one."""
+    files, planned = native.save(), native.planned()
+    return (*files, planned[2]) if files and planned else None
+
+
+def within(
+    run: Callable[[], Any], again: Callable[[], Any] | None = None
+) -> tuple[Files | None, Known, Tried]:
     """Plan and knowledge that the step ended with, within its budget, and what was tried for the plan.
 
-    `run` gives the native half, and what was tried.
+    `run` gives the native half, and what was tried. `again` runs the step once more, by the plan, to time it.
 
     Raises what the budget raised.
     """
@@ -144,7 +155,9 @@ def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:
             }
         except TimeoutError as error:
             return {"message": str(error), "hint": "a larger budget"}
-        return native.save(), native.known(), tried
+        files, known = saved(native), native.known()
+        files = timed(files, native, again) if files and again else files
+        return files, known, tried
 
     outcome = _copy.in_copy(work)
     if isinstance(outcome, dict):
@@ -153,6 +166,20 @@ def within(run: Callable[[], Any]) -> tuple[Files | None, Known, Tried]:
             setattr(error, name, value)
         raise error
     return outcome
+
+
+def timed(files: Files, native: Any, again: Callable[[], Any]) -> Files:
+    """`files`, with the time of one more step by the plan, in which no page of memory is copied any more.
+
+    Its repetitions and waiting are those that the plan foresees.
+    """
+    profile, plan, predicted = files
+    guided = native.planned()[3] is not None
+    if predicted and guided:
+        with contextlib.suppress(Exception):
+            again()
+            predicted = min(predicted[0], native.planned()[3][0]), predicted[1]
+    return profile, plan, predicted
 
 
 def learn(native: Any, known: Known) -> None:

@@ -1,16 +1,27 @@
 """What `fit` predicted and measured, to be printed."""
 
+import collections
 import html
 import os
+import statistics
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import memfit
 from memfit import _memfit
 from memfit.torch._gradients import Sample
 from memfit.torch._replay import Replay
+
+Times: TypeAlias = tuple[int, int] | None
+"""Nanoseconds of a step in each op once, and in repetitions and waiting."""
+Planned: TypeAlias = tuple[int | None, list[str], Times, Times, str | None]
+"""Of a plan: bytes of arena, codecs that lose something, the time of a step as predicted and as measured, and
+why these differ."""
+NO_PLAN: Planned = (None, [], None, None, None)
+# Steps whose time is remembered.
+_TIMES = 101
 
 
 @dataclass
@@ -61,6 +72,12 @@ class Report:
     """How often sensitivities were measured again, and the step planned anew: see `sense_every`."""
     base_time_seconds: float | None = None
     time_seconds: float | None = None
+    predicted_time_seconds: float | None = None
+    """What a step by the last plan was to take, before the first followed it."""
+    planned_time_seconds: float | None = None
+    """The median step that followed that plan to its end."""
+    off_prediction: str | None = None
+    """Where the difference lies, if there are 15 % or more between the two."""
     recompute_seconds: float | None = None
     predicted_recompute_seconds: float | None = None
     recomputed_ops: int = 0
@@ -87,6 +104,7 @@ class Report:
     """Why the last call was not."""
     identical: bool | None = None
     notes: list[str] = field(default_factory=list)
+    _times: collections.deque[float] = field(default_factory=lambda: collections.deque(maxlen=_TIMES))
     _recorded: ClassVar["weakref.WeakMethod[Callable[[], tuple[bytes, bytes] | None]] | None"] = None
     """Gives the recorded step and its plan, as long as there is the fitted step."""
 
@@ -113,7 +131,7 @@ class Report:
         stepped: dict[str, Any],
         before: dict[str, int],
         after: dict[str, int],
-        arena_bytes: int | None,
+        planned: Planned,
         lossy: list[str],
         tried: list[tuple[str, int | None]],
     ) -> None:
@@ -123,15 +141,26 @@ class Report:
         self.recompute_seconds = stepped["recompute_ns"] / 1e9
         if stepped["predicted_ns"] is not None:
             self.predicted_recompute_seconds = stepped["predicted_ns"] / 1e9
-        self.arena_bytes, self.lossy = arena_bytes, lossy
+        self.arena_bytes, _, predicted, measured, self.off_prediction = planned
+        self.predicted_time_seconds, self.planned_time_seconds = _whole(predicted), _whole(measured)
+        self.lossy = lossy
         self.tried = tried or self.tried
         # What the verifier refuses is no plan: there is none in the tables that it has not passed.
-        self.verified = True if arena_bytes is not None else None
+        self.verified = True if self.arena_bytes is not None else None
         self.recomputed_ops = after["recomputed_ops"] - before["recomputed_ops"]
         self.moved_bytes = after["stored_bytes"] - before["stored_bytes"]
         self.encoded_bytes = after["encoded_bytes"] - before["encoded_bytes"]
         self.lost_copies = after["lost_copies"] - before["lost_copies"]
         self.stall_seconds = (after["stall_ns"] - before["stall_ns"]) / 1e9
+
+    def count(self, steps: int, seconds: float, peak: int | None) -> None:
+        """The last of so many steps took `seconds`, and `peak` bytes where that was measured."""
+        self.steps = steps
+        self._times.append(seconds)
+        self.time_seconds = statistics.median(self._times)
+        if peak is not None:
+            self.measured_peak_bytes = max(self.measured_peak_bytes or 0, peak)
+            self.measured_steps += 1
 
     def tell_replayed(self, replay: Replay) -> None:
         """Takes in one more step that was replayed."""
@@ -152,7 +181,8 @@ class Report:
         rows = [
             ("budget", memory(self.budget_bytes)),
             ("peak", f"{base} without, {peak} with (predicted), {measured} with ({self._measured()})"),
-            ("step time", f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"),
+            ("step time", self._took()),
+            *([("off prediction", self.off_prediction)] if self.off_prediction else []),
             ("recomputed", self._recomputed()),
             *([("moved", self._moved())] if self.moved_bytes or self.encoded_bytes else []),
             ("plan", plan + (f", {memory(self.arena_bytes)} of arena if placed" if self.arena_bytes else "")),
@@ -167,6 +197,13 @@ class Report:
             *([("gradients", self._gradients())] if self.gradients else []),
         ]
         return rows + [("note", note) for note in self.notes]
+
+    def _took(self) -> str:
+        told = f"{_seconds(self.base_time_seconds)} without, {_seconds(self.time_seconds)} with"
+        if self.predicted_time_seconds is not None and self.planned_time_seconds is not None:
+            predicted = _seconds(self.predicted_time_seconds)
+            told += f"; {_seconds(self.planned_time_seconds)} by the plan ({predicted} predicted)"
+        return told
 
     def _replayed(self) -> str:
         told = f"{self.replayed} of {self.steps} steps"
@@ -215,6 +252,11 @@ def _listed(names: list[str]) -> str:
 def memory(count: int | None) -> str:
     """Bytes for people."""
     return "unknown" if count is None else _memfit.show_bytes(count)
+
+
+def _whole(times: Times) -> float | None:
+    """Seconds of a step."""
+    return None if times is None else sum(times) / 1e9
 
 
 def _seconds(seconds: float | None) -> str:

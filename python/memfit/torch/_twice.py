@@ -7,7 +7,7 @@ import torch
 
 import memfit
 from memfit.torch._floor import complete, recording
-from memfit.torch._rehearse import Files
+from memfit.torch._rehearse import Files, saved
 from memfit.torch._state import Print, State
 from memfit.torch.eager import is_distributed
 from memfit.torch.meter import Meter
@@ -38,7 +38,7 @@ def _plan_ahead(fitted: Any, state: State, args: Any, kwargs: Any) -> Files | No
     try:
         with recording(fitted.step, args, kwargs, fitted._budget.device, **fitted._means) as (native, _):
             native.set_strategy(fitted._strategy)
-            return native.save() if native.plan_step(fitted.budget, **fitted._planning) else None
+            return saved(native) if native.plan_step(fitted.budget, **fitted._planning) else None
     except torch.OutOfMemoryError:
         return None
     finally:

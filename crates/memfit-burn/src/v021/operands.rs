@@ -123,17 +123,17 @@ impl<B: Backend> Core<B> {
 
     /// Whether gradients and an optimizer's state are all that the program can hold, beside what is old and `operands`: no more than two
     /// times as much as that. Before the past was ever cut, noise that has been read looks like a parameter, but the activations that wait
-    /// for the backward pass are there as well then.
+    /// for the backward pass are there as well then. Parameters that no op has read yet, of a path that was not taken, say, count for neither.
     fn holds_little(&self, operands: &[Operand]) -> bool {
         let mut bytes: BTreeMap<StorageId, (bool, u64)> = BTreeMap::new();
-        for Known { tensor, old, .. } in self.tensors.values().map(|entry| entry.known) {
+        for Known { tensor, old, begun, .. } in self.tensors.values().map(|entry| entry.known) {
             let Some(Block { storage: Some(storage), size, .. }) = self.engine.block_of(tensor) else {
                 continue;
             };
             let is_operand = operands.iter().any(|operand| operand.known.tensor == tensor);
             let (is_old, size_of) = bytes.entry(storage).or_insert((false, size.0));
             *is_old |= old;
-            *size_of = if is_operand && !old { 0 } else { *size_of };
+            *size_of = if (is_operand || begun) && !old { 0 } else { *size_of };
         }
         let sum = |of: bool| bytes.values().filter(|(old, _)| *old == of).map(|(_, size)| size).sum::<u64>();
         sum(false) <= 2 * sum(true)

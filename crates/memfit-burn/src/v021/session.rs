@@ -2,7 +2,7 @@
 
 use memfit::engine::{Fault, Planner, Recorded, Stats, StepPlan, Tried};
 use memfit::profile::{self, Saved};
-use memfit::{Bytes, Failure, Nanos};
+use memfit::{Bytes, Failure, Nanos, Parts};
 
 use super::backend::{Backend, Device};
 use super::channel::{caught, client};
@@ -22,6 +22,10 @@ pub struct Report {
     pub host: Counters,
     /// Planned mode.
     pub steps: StepCounters,
+    /// What a step by the last plan was predicted to take, if there is a plan that was made here.
+    pub predicted: Option<Parts>,
+    /// The median step that followed it, if one has.
+    pub followed: Option<Parts>,
     /// Ns in ops of the backend, repetitions included.
     pub busy_ns: u64,
     /// Ns in memfit itself: what an op takes beyond what it takes the backend.
@@ -81,6 +85,8 @@ pub fn report<D: Device>(device: &D) -> Report {
         budget: Some(core.options.budget).filter(|budget| *budget != Budget::UNLIMITED).map(Budget::bytes),
         host: core.engine.host.counters,
         steps: core.steps.counters,
+        predicted: core.steps.of.timing().predicted(),
+        followed: core.steps.of.timing().measured(),
         busy_ns: Nanos::from(core.engine.host.busy).0,
         own_ns: Nanos::from(core.own).0,
         tensors: core.len(),

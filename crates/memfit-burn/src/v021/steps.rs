@@ -29,8 +29,6 @@ pub struct StepCounters {
     pub planned_recompute_ns: u64,
     /// The same of what the engine's portfolio alone found for it, if it was asked and found one.
     pub portfolio_recompute_ns: Option<u64>,
-    /// Ns of the last recorded step without recomputation, op by op.
-    pub recorded_ns: u64,
     /// Plans that the verifier has passed. There are no others: one that it refuses ends the training with its reasons.
     pub verified: u64,
     /// Bytes of arena that the last plan takes, as the verifier has it.
@@ -70,7 +68,7 @@ impl Steps {
     pub(super) fn load(&mut self, plan: StepPlan) {
         self.counters.verified += 1;
         self.counters.arena = plan.verified().peak().0;
-        self.of.add(plan);
+        self.of.add(plan, None);
     }
 
     /// The step that was recorded last, if its caller has asked for it.
@@ -101,9 +99,6 @@ impl<B: Backend> Core<B> {
         if self.steps.of.is_open() {
             let stepped = self.steps.of.end(&mut self.engine)?;
             let Steps { counters, of, recorded } = &mut self.steps;
-            if let Some(recorded) = of.last() {
-                counters.recorded_ns = recorded.trace.base().time.0;
-            }
             counters.guided += u64::from(stepped.guided);
             counters.diverged += u64::from(stepped.expected && !stepped.guided);
             if self.options.record {

@@ -16,7 +16,7 @@ use super::host::Torch;
 use super::means::Means;
 use super::ops::Learnt;
 use super::policy::Policy;
-use super::steps::Planning;
+use super::steps::{Planned, Planning, Times};
 use super::watched::Watched;
 use super::within::Within;
 use crate::failure::raise;
@@ -397,8 +397,8 @@ impl Eager {
         self.enter(py)?.inner()?.abandon_step(py)
     }
 
-    /// Bytes of arena that the last plan takes once it is placed, and the lossy codecs that it uses; none if there is no plan.
-    fn planned(&self, py: Python<'_>) -> PyResult<Option<(u64, Vec<&'static str>)>> {
+    /// The last plan, if there is one: see [`Planned`].
+    fn planned(&self, py: Python<'_>) -> PyResult<Option<Planned>> {
         Ok(self.enter(py)?.inner()?.planned())
     }
 
@@ -407,9 +407,10 @@ impl Eager {
         self.enter(py)?.inner()?.save(py)
     }
 
-    /// Takes over what `save` gave, here or elsewhere; which step it is for.
-    fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8]) -> PyResult<String> {
-        self.enter(py)?.inner()?.load(py, profile, plan)
+    /// Takes over what `save` gave, here or elsewhere, and what `planned` has predicted for it; which step it is for.
+    #[pyo3(signature = (profile, plan, takes = None))]
+    fn load(&self, py: Python<'_>, profile: &[u8], plan: &[u8], takes: Option<Times>) -> PyResult<String> {
+        self.enter(py)?.inner()?.load(py, (profile, plan), takes)
     }
 
     /// Nanoseconds and bytes of scratch memory of the op that ran last, without what was done to make room for it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use memfit::engine::{Allowance, Fault, Settings, stepping};
 use memfit::ir::Role;
 use memfit::profile::{self, Saved};
-use memfit::{Bytes, Failure, PORTFOLIO, Steps};
+use memfit::{Bytes, Failure, Nanos, PORTFOLIO, Parts, Steps};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -19,6 +19,13 @@ const SEED: u64 = 1;
 pub(super) fn steps() -> Result<Steps, Failure> {
     Steps::new(stepping::Options { settled: 1, ..stepping::Options::default() }, PORTFOLIO, SEED)
 }
+
+/// Ns of a step in each op once, and in repetitions and waiting.
+pub(super) type Times = (u64, u64);
+
+/// Bytes of arena that a plan takes once it is placed; the lossy codecs that it uses; what a step by it was predicted to take,
+/// and took; where the difference lies, if it is large.
+pub(super) type Planned = (u64, Vec<&'static str>, Option<Times>, Option<Times>, Option<String>);
 
 /// Host memory and time that a search for a plan may take.
 #[derive(Clone, Copy)]
@@ -135,11 +142,13 @@ impl Inner {
         }
     }
 
-    /// Bytes of arena that the last plan takes, and names of the lossy codecs by which it holds values.
-    pub(super) fn planned(&self) -> Option<(u64, Vec<&'static str>)> {
-        let plan = self.steps.last_plan()?;
+    /// See [`Planned`].
+    pub(super) fn planned(&self) -> Option<Planned> {
+        let (plan, timing) = (self.steps.last_plan()?, self.steps.timing());
         let lossy = plan.program().lossy().into_iter().map(|codec| codec.name()).collect();
-        Some((plan.verified().peak().0, lossy))
+        let times = |parts: Parts| (parts.once.0, parts.again.0);
+        let (predicted, measured) = (timing.predicted().map(times), timing.measured().map(times));
+        Some((plan.verified().peak().0, lossy, predicted, measured, timing.why()))
     }
 
     /// Profile and plan of the last step that was planned, as files.
@@ -150,10 +159,16 @@ impl Inner {
 
     /// Takes over a plan that an earlier run or another rank has made, after the verifier has checked it.
     /// Which step it is for is returned, as [`stepping::sequence`] has it.
-    pub(super) fn load(&mut self, py: Python<'_>, step: &[u8], plan: &[u8]) -> PyResult<String> {
+    pub(super) fn load(
+        &mut self,
+        py: Python<'_>,
+        (step, plan): (&[u8], &[u8]),
+        predicted: Option<Times>,
+    ) -> PyResult<String> {
         let lossy = self.engine.settings().limits(Bytes::ZERO).lossy;
         let plan =
             apart(py, || profile::load(step, plan, None, &lossy)).map_err(|failure| raise(py, &failure))?;
-        Ok(self.steps.add(plan).to_string())
+        let predicted = predicted.map(|(once, again)| Parts { once: Nanos(once), again: Nanos(again) });
+        Ok(self.steps.add(plan, predicted).to_string())
     }
 }

@@ -272,10 +272,7 @@ fn foreseen(mode: When, profile: &Profile, budget: Bytes, report: &Report) -> Op
     match mode {
         When::None => Some(Expected { peak: profile.peak, time: profile.trace.base().time }),
         When::Online => expected(&profile.trace, budget),
-        When::Planned => (report.steps.planned > 0).then(|| Expected {
-            peak: budget,
-            time: Nanos(report.steps.recorded_ns + report.steps.planned_recompute_ns),
-        }),
+        When::Planned => report.predicted.map(|parts| Expected { peak: budget, time: parts.sum() }),
     }
 }
 

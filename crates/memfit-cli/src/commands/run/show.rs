@@ -168,6 +168,8 @@ fn object(row: &Row, base: &Row, scratch: bool) -> Value {
         "base_processor_ns": base.measured.processor().map(|time| time.0),
         "overhead": ratio(row.measured.time(), base.measured.time()),
         "predicted_time_ns": row.expected.as_ref().map(|expected| expected.time.0),
+        "planned_time_ns": row.report.and_then(|report| report.followed).map(|parts| parts.sum().0),
+        "off_prediction": row.report.as_ref().and_then(off_prediction),
         "memfit_ns": row.report.map(|report| report.own_ns / row.measured.steps.len().max(1) as u64),
         "recompute_ns": engine.map(|engine| engine.recompute_ns),
         "offload_bytes": engine.map(|engine| engine.stored.0),
@@ -301,6 +303,11 @@ fn apart(row: &Row) -> String {
     )
 }
 
+/// Where steps that followed the plan took another time than was predicted.
+fn off_prediction(report: &memfit_burn::Report) -> Option<String> {
+    report.followed?.why_not(report.predicted?)
+}
+
 /// How steps were planned, and what plans moved and encoded.
 fn followed(report: &memfit_burn::Report, lost: Option<&str>) -> String {
     let steps = report.steps;
@@ -310,6 +317,7 @@ fn followed(report: &memfit_burn::Report, lost: Option<&str>) -> String {
             "{} steps followed a plan, {} left it; planning took {:.1} s\n",
             steps.guided, steps.diverged, steps.planning_seconds
         );
+        text += &off_prediction(report).map_or(String::new(), |why| format!("a step took {why}\n"));
     }
     if steps.verified > 0 {
         let (plans, arena) = (steps.verified, Bytes(steps.arena));
