@@ -194,19 +194,23 @@ pub(crate) fn executed() -> Result<String> {
         if number(&run, "peak_bytes") > number(&run, "budget_bytes") {
             bail!("{model}: the tensors take more than the budget");
         }
-        let time = |key: &str| match run[key].as_f64() {
-            Some(ns) => format!("{:.1} ms", ns / 1e6),
-            None => "–".to_owned(),
-        };
+        let milliseconds =
+            |ns: f64| if ns.is_nan() { "–".to_owned() } else { format!("{:.1} ms", ns / 1e6) };
+        let (planned, predicted) = (number(&run, "planned_time_ns"), number(&run, "predicted_time_ns"));
+        let followed = !planned.is_nan();
+        // A network that goes another way in each step follows no plan, so nothing was predicted for its steps.
+        let (predicted, measured) =
+            if followed { (predicted, planned) } else { (f64::NAN, number(&run, "time_ns")) };
         let mut row = vec![model.to_owned(), format!("{} MiB", mib(&run, "budget_bytes"))];
-        row.extend(["base_time_ns", "predicted_time_ns", "planned_time_ns"].map(time));
-        row.push(percent(number(&run, "planned_time_ns"), number(&run, "predicted_time_ns")));
+        row.extend([number(&run, "base_time_ns"), predicted, measured].map(milliseconds));
+        row.push(if followed { percent(planned, predicted) } else { "–".to_owned() });
         row.push(format!("{} of 14", run["guided_steps"]));
-        row.push(run["off_prediction"].as_str().unwrap_or("").to_owned());
+        let why = run["off_prediction"].as_str().unwrap_or(if followed { "" } else { "decided op by op" });
+        row.push(why.to_owned());
         note(&row);
         rows.push(row);
     }
-    let head = ["model", "budget", "plain", "predicted", "by the plan", "off", "steps by it", "why"];
+    let head = ["model", "budget", "plain", "predicted", "measured", "off", "steps by the plan", "why"];
     Ok(markdown(&head, &rows)
         + "\nLosses, all gradients of each step and final parameters identical in every row.\n")
 }

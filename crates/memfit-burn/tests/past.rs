@@ -125,53 +125,6 @@ fn training_stays_as_it_is() {
     );
 }
 
-/// Of eight networks, each step trains one.
-#[derive(Module, Debug)]
-struct Paths<B: Backend> {
-    nets: Vec<Net<B>>,
-}
-
-/// Losses of `steps` steps, each along another path; after each, `seen` is asked.
-fn wander<B: AutodiffBackend>(steps: usize, seen: &mut dyn FnMut()) -> Vec<f32> {
-    let device = B::Device::default();
-    B::seed(&device, 3);
-    let nets = (0..8).map(|_| Net::<B>::new(&[32; 7], &device)).collect();
-    let mut optimizer = SgdConfig::new().init();
-    let mut paths = Paths { nets };
-    let mut losses = Vec::new();
-    for at in 0..steps {
-        let target = batch::<B>(&device);
-        let loss = (target - paths.nets[5 * at % 8].forward(batch(&device))).powi_scalar(2).mean();
-        losses.push(loss.clone().into_scalar().elem());
-        let gradients = GradientsParams::from_grads(loss.backward(), &paths);
-        paths = optimizer.step(1e-3, paths, gradients);
-        seen();
-    }
-    losses
-}
-
-#[test]
-fn paths_that_are_not_taken_keep_no_past() {
-    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    let expected = wander::<Autodiff<Flex>>(STEPS, &mut || ());
-    let run = |budget: Budget| {
-        enable(&FlexDevice, budget).unwrap();
-        let mut reports = Vec::new();
-        let seen = &mut || reports.push(report(&FlexDevice));
-        assert_eq!(attempt(&FlexDevice, || wander::<B>(STEPS, seen)).unwrap(), expected);
-        reports
-    };
-    let free = run(Budget::UNLIMITED);
-    let (first, last) = (&free[0], &free[STEPS - 1]);
-    assert!(last.tables <= 3 * first.tables, "{} after {}", last.tables, first.tables);
-    let budget = Budget::of(first.engine.peak.0 * 9 / 10);
-    let tight = run(budget);
-    let again = |at: usize| tight[at].engine.recomputes;
-    println!("paths: {} ops again in all steps", again(STEPS - 1));
-    // A step has some 60 ops.
-    assert!(again(STEPS - 1) <= 60 * STEPS as u64, "{}", again(STEPS - 1));
-}
-
 #[test]
 fn evaluation_keeps_no_batch() {
     let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -413,6 +413,8 @@ impl Log {
             }
         };
         let mut moved_home = self.moved_home || results.iter().any(is_away);
+        self.program.shrink_to_fit();
+        self.trace.events.shrink_to_fit();
         let graph = self.graph(&results)?;
         // One that the program has given up had a home, and is no more than an input.
         moved_home |= self.values.iter().any(|row| row.home.is_some() && !row.role.is_persistent());

@@ -20,6 +20,12 @@ impl<T: Copy> Csr<T> {
         self.ends.push(self.items.len());
     }
 
+    /// Gives back what was allocated for rows to come.
+    pub fn shrink_to_fit(&mut self) {
+        self.ends.shrink_to_fit();
+        self.items.shrink_to_fit();
+    }
+
     /// Row `index`, empty where there is none.
     #[must_use]
     pub fn row(&self, index: usize) -> &[T] {

@@ -155,6 +155,13 @@ pub struct Program {
 }
 
 impl Program {
+    /// Gives back what was allocated for steps and buffers to come.
+    pub fn shrink_to_fit(&mut self) {
+        self.steps.shrink_to_fit();
+        self.buffers.shrink_to_fit();
+        self.operands.shrink_to_fit();
+    }
+
     /// Adds a buffer and names it.
     pub fn buffer(&mut self, content: Content, size: Bytes, over: Option<BufferId>) -> BufferId {
         self.buffers.push(Buffer { content, size, over });

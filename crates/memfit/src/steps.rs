@@ -2,7 +2,7 @@
 //!
 //! What a host adds is when a step begins and ends, what it brings up to date before, and what it tells its user.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use memfit_engine::offline::{self, Effort};
 use memfit_engine::stepping::{Options, Stepped, Stepper, sequence};
@@ -27,8 +27,7 @@ pub struct Steps {
     /// Which sequence it was, and what it took.
     ended: (Option<Digest>, Parts),
     timing: Timing,
-    /// When the step at hand began, if there is one.
-    began: Option<Instant>,
+    open: bool,
 }
 
 impl Steps {
@@ -42,7 +41,7 @@ impl Steps {
         let stepper = Stepper::new(options, Box::new(planner));
         let (strategy, timing) = (strategy.to_owned(), Timing::default());
         let ended = (None, Parts::default());
-        Ok(Steps { stepper, strategy, seed, last: None, ended, timing, began: None })
+        Ok(Steps { stepper, strategy, seed, last: None, ended, timing, open: false })
     }
 
     /// The strategy called `name` plans from now on.
@@ -83,7 +82,7 @@ impl Steps {
     /// Whether a step has begun.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.began.is_some()
+        self.open
     }
 
     /// What steps by the last plan take, beside what was predicted.
@@ -110,20 +109,24 @@ impl Steps {
     /// As [`Stepper::begin`].
     pub fn begin<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
         self.stepper.begin(engine)?;
-        (self.began, self.last) = (Some(Instant::now()), None);
+        (self.open, self.last) = (true, None);
         Ok(())
     }
 
-    /// The step ends. Whether a plan is wanted is told; making one is [`Steps::settle`].
+    /// The step ends; `elapsed` says how long ago it began. Whether a plan is wanted is told; making one is [`Steps::settle`].
     ///
     /// # Errors
     ///
     /// As [`Stepper::close`].
-    pub fn end<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<Stepped, Fault> {
-        let began = self.began.take();
+    pub fn end<H: Host>(
+        &mut self,
+        engine: &mut Engine<'_, H>,
+        elapsed: impl FnOnce() -> Duration,
+    ) -> Result<Stepped, Fault> {
+        self.open = false;
         let (stepped, recorded) = self.stepper.close(engine)?;
         self.last = recorded;
-        let took = timing::parts(began.map_or(Nanos(0), |began| began.elapsed().into()), &stepped);
+        let took = timing::parts(elapsed().into(), &stepped);
         self.ended = (stepped.sequence, took);
         self.timing.step(took, &stepped);
         Ok(stepped)
@@ -136,7 +139,7 @@ impl Steps {
     ///
     /// Any [`Fault`] while bringing back, but for there being no room.
     pub fn abandon<H: Host>(&mut self, engine: &mut Engine<'_, H>) -> Result<(), Fault> {
-        if self.began.take().is_none() {
+        if !std::mem::take(&mut self.open) {
             return Ok(());
         }
         self.stepper.abandon(engine)

@@ -12,6 +12,8 @@ mod numbers;
 #[path = "../../memfit-engine/tests/common/training.rs"]
 mod training;
 
+use std::time::Duration;
+
 use memfit::engine::stepping::Options;
 use memfit::engine::{Engine, Fault, Settings};
 use memfit::ir::Tier;
@@ -45,7 +47,7 @@ fn train(seed: u64, settings: &Settings, strategy: &str, leaves: Option<usize>) 
         steps.begin(&mut engine)?;
         let leaves = leaves.filter(|_| at == OTHER);
         training.step(&mut engine, Ways { alike: true, leaves, ..Ways::default() })?;
-        let stepped = steps.end(&mut engine)?;
+        let stepped = steps.end(&mut engine, || Duration::ZERO)?;
         assert!(!stepped.guided || leaves.is_none(), "seed {seed}");
         if stepped.guided {
             let stats = engine.stats();

@@ -1,6 +1,8 @@
 //! The steps of a host: recorded, planned, followed, saved, and taken over by another run.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::time::Duration;
+
 use memfit::engine::stepping::Options;
 use memfit::engine::{Call, Engine, Fault, Output, Settings, TensorId, VirtualHost};
 use memfit::ir::{Nanos, Role};
@@ -9,11 +11,13 @@ use memfit::{Bytes, Failure, PORTFOLIO, Parts, Steps, host_settings, profile};
 
 const KB: Bytes = Bytes(1 << 10);
 const LAYERS: usize = 24;
+/// What a step takes here.
+const TOOK: Duration = Duration::from_micros(50);
 
 /// An engine whose budget is a third of what a step would take.
 fn engine() -> Engine<'static, VirtualHost> {
     let none: &[&str] = &[];
-    let clock = || std::time::Duration::ZERO;
+    let clock = || Duration::ZERO;
     let settings = host_settings(Bytes(KB.0 * 9), &Room::default(), [none, none], &clock).unwrap();
     Engine::new(VirtualHost::of(&settings), settings).unwrap()
 }
@@ -49,7 +53,7 @@ fn a_step_is_planned_followed_and_saved_for_another_run() {
     first.begin(&mut engine).unwrap();
     assert!(first.is_open() && first.last().is_none());
     step(&mut engine).unwrap();
-    let online = first.end(&mut engine).unwrap();
+    let online = first.end(&mut engine, || TOOK).unwrap();
     assert!(online.wants_plan && !online.guided && first.last().is_some());
     let planned = first.settle(&engine.settings().clone()).unwrap().unwrap();
     assert!(planned <= online.recompute_ns, "{planned} {}", online.recompute_ns);
@@ -57,7 +61,8 @@ fn a_step_is_planned_followed_and_saved_for_another_run() {
     assert!(first.arena().is_some() && first.tried().iter().any(|tried| tried.name == PORTFOLIO));
     let saved = first.save(engine.settings().align).unwrap().unwrap();
     let predicted = first.timing().predicted().unwrap();
-    assert_eq!((predicted.again, first.timing().measured()), (Nanos(planned), None));
+    let once = Nanos(Nanos::from(TOOK).0 - online.recompute_ns);
+    assert_eq!((predicted, first.timing().measured()), (Parts { once, again: Nanos(planned) }, None));
 
     let (mut engine, mut second) = (self::engine(), steps());
     assert_eq!(second.save(Bytes(1)).unwrap(), None);
@@ -66,12 +71,12 @@ fn a_step_is_planned_followed_and_saved_for_another_run() {
     assert_eq!((second.timing().predicted(), second.timing().measured()), (Some(predicted), None));
     second.begin(&mut engine).unwrap();
     step(&mut engine).unwrap();
-    let stepped = second.end(&mut engine).unwrap();
+    let stepped = second.end(&mut engine, || TOOK).unwrap();
     assert!(stepped.guided, "the first step follows what it was given");
     assert_eq!((stepped.sequence, stepped.recompute_ns), (Some(sequence), planned));
-    // The ops of this host take virtual time, what is around them real time.
     let measured = second.timing().measured().unwrap();
-    assert_eq!(measured.again, predicted.again);
+    assert_eq!((measured.sum(), measured.again), (Nanos::from(TOOK), predicted.again));
+    assert_eq!(second.timing().why(), measured.why_not(predicted));
     let far = Parts { once: Nanos(1 << 40), ..measured };
     assert!(measured.why_not(far).unwrap().contains("in the step that was planned"));
 }
@@ -82,7 +87,7 @@ fn other_budgets_are_asked_for_before_one_is_taken() {
     assert!(!steps.plan_within(engine.settings()).unwrap(), "no step so far");
     steps.begin(&mut engine).unwrap();
     step(&mut engine).unwrap();
-    steps.end(&mut engine).unwrap();
+    steps.end(&mut engine, || TOOK).unwrap();
     let settings = |budget| Settings { budget, ..engine.settings().clone() };
     let least = steps.least_budget(engine.settings(), KB, engine.stats().peak).unwrap();
     assert!(least < engine.settings().budget, "{least}");
@@ -111,7 +116,7 @@ fn a_step_that_was_not_recorded_is_abandoned_as_well() {
     let mut take = |steps: &mut Steps, engine: &mut Engine<'_, VirtualHost>| {
         steps.begin(engine).unwrap();
         step(engine).unwrap();
-        let stepped = steps.end(engine).unwrap();
+        let stepped = steps.end(engine, || TOOK).unwrap();
         recorded.push(steps.last().is_some());
         if stepped.wants_plan {
             steps.settle(&engine.settings().clone()).unwrap();

@@ -7,6 +7,7 @@ use memfit::{Bytes, Floor};
 use super::backend::{Backend, Device};
 use super::channel::client;
 use super::core::Core;
+use super::steps::Steps;
 use crate::settings::{Budget, Mode};
 
 /// What a step of training needs, from a record of it.
@@ -124,7 +125,8 @@ impl<B: Backend> Core<B> {
     fn set_budget(&mut self, budget: Budget) -> Result<(), Fault> {
         self.engine.diverge();
         if self.steps.of.is_open() {
-            match self.steps.of.end(&mut self.engine) {
+            let Steps { of, began, .. } = &mut self.steps;
+            match of.end(&mut self.engine, || began.elapsed()) {
                 // What is held and has no room comes back when it is read.
                 Ok(_) | Err(Fault::NoRoom(_)) => {}
                 Err(fault) => return Err(fault),

@@ -40,6 +40,8 @@ pub(super) struct Steps {
     pub(super) of: memfit::Steps,
     /// A step recorded for its caller.
     recorded: Option<Recorded>,
+    /// When the last step began.
+    pub(super) began: Instant,
 }
 
 /// No step so far, and no plan.
@@ -50,7 +52,8 @@ fn unplanned(of: &Options) -> Result<memfit::Steps, Fault> {
 
 impl Steps {
     pub(super) fn new(of: &Options) -> Result<Steps, Fault> {
-        Ok(Steps { counters: StepCounters::default(), of: unplanned(of)?, recorded: None })
+        let (counters, of) = (StepCounters::default(), unplanned(of)?);
+        Ok(Steps { counters, of, recorded: None, began: Instant::now() })
     }
 
     /// Forgets all plans.
@@ -97,8 +100,8 @@ impl<B: Backend> Core<B> {
             return self.cut();
         }
         if self.steps.of.is_open() {
-            let stepped = self.steps.of.end(&mut self.engine)?;
-            let Steps { counters, of, recorded } = &mut self.steps;
+            let Steps { counters, of, recorded, began } = &mut self.steps;
+            let stepped = of.end(&mut self.engine, || began.elapsed())?;
             counters.guided += u64::from(stepped.guided);
             counters.diverged += u64::from(stepped.expected && !stepped.guided);
             if self.options.record {
@@ -112,6 +115,7 @@ impl<B: Backend> Core<B> {
         for tensor in self.engine.held() {
             self.engine.set_role(tensor, Role::Parameter)?;
         }
+        self.steps.began = Instant::now();
         self.steps.of.begin(&mut self.engine)?;
         self.grow_old(true);
         Ok(())

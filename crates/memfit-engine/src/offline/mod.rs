@@ -54,7 +54,7 @@ impl Default for Effort {
 /// A plan for a step, and what it costs.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The program, over the graph of the trace. Placed if the settings have addresses.
+    /// The program, over the graph of the trace, without that. Placed if the settings have addresses.
     pub recorded: Recorded,
     /// What the virtual run cost.
     pub stats: Stats,
@@ -152,13 +152,20 @@ impl Found {
         if !self.forget {
             return Ok(Some(self));
         }
-        let plan = self.recorded.judged(settings)?;
+        let Found { recorded, by, forget, from, .. } = self;
+        let plan = recorded.judged(settings)?;
+        drop(recorded);
         // One run, which is made also when the time is over.
         let allowance = Allowance::new(settings.allowance.share(IN_HAND).bytes, || false);
         let settings = Settings { allowance, ..settings.clone() };
         let found = followed(trace, settings, plan)?;
-        Ok(found.map(|(recorded, stats)| Found { recorded, stats, ..self }))
+        Ok(found.map(|(recorded, stats)| Found { recorded: alone(recorded), stats, by, forget, from }))
     }
+}
+
+/// `recorded` without its trace, which the caller has, and which takes as much as the rest.
+fn alone(recorded: Recorded) -> Recorded {
+    Recorded { trace: Trace::default(), ..recorded }
 }
 
 /// Ns in repetitions.
@@ -232,7 +239,7 @@ impl Search<'_> {
             Ok(recorded) => {
                 if stats.recompute_ns < least {
                     let (by, forget) = (by.to_owned(), self.forget);
-                    self.best = Some(Found { recorded, stats, by, forget, from });
+                    self.best = Some(Found { recorded: alone(recorded), stats, by, forget, from });
                 }
                 Some(stats.recompute_ns)
             }

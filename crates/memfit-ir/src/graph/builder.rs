@@ -238,6 +238,7 @@ impl GraphBuilder {
             }
         }
         let graph = &mut self.graph;
+        graph.shrink_to_fit();
         let reads = &graph.reads;
         let pairs = (0..graph.ops.len())
             .flat_map(|op| reads.row(op).iter().map(move |value| (value.index(), OpId::at(op))));

@@ -251,6 +251,11 @@ impl Names {
         self.ends.push(self.text.len());
     }
 
+    fn shrink_to_fit(&mut self) {
+        self.text.shrink_to_fit();
+        self.ends.shrink_to_fit();
+    }
+
     fn get(&self, index: usize) -> &str {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start..self.ends[index]]
@@ -331,6 +336,21 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Gives back what was allocated for more: a recorded step is kept for as long as its plan.
+    fn shrink_to_fit(&mut self) {
+        self.ops.shrink_to_fit();
+        self.values.shrink_to_fit();
+        self.results.shrink_to_fit();
+        self.op_names.shrink_to_fit();
+        self.value_names.shrink_to_fit();
+        self.reads.shrink_to_fit();
+        self.writes.shrink_to_fit();
+        self.needs.shrink_to_fit();
+        self.reuses.shrink_to_fit();
+        self.algorithms.shrink_to_fit();
+        self.shapes.shrink_to_fit();
+    }
+
     /// Name of the model.
     #[must_use]
     pub fn name(&self) -> &str {

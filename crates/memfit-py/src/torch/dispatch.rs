@@ -2,6 +2,7 @@
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use memfit::Steps;
 use memfit::engine::{Engine, Settings, StorageId, TensorId};
@@ -59,6 +60,8 @@ pub(super) struct Inner {
     pub(super) foreign: Vec<(usize, usize, usize, Token)>,
     /// Steps that were recorded, and their plans.
     pub(super) steps: Steps,
+    /// When the last step began.
+    pub(super) began: Instant,
     /// While a step is watched: the storages that each op touches.
     pub(super) watched: Option<Watched>,
     /// Whether all that can go goes after every op: a way to test.
@@ -95,6 +98,7 @@ impl Inner {
             owing: Vec::new(),
             foreign: Vec::new(),
             steps: steps().map_err(|failure| PyValueError::new_err(failure.to_string()))?,
+            began: Instant::now(),
             watched: None,
             evict_all: false,
             encodes,

@@ -67,6 +67,7 @@ impl Inner {
                 debug_assert!(known.is_ok(), "the program holds what is in the table");
             }
         }
+        self.began = Instant::now();
         let begun = self.steps.begin(&mut self.engine);
         begun.map_err(|fault| self.fault(py, fault))?;
         if let Some(budget) = budget {
@@ -79,7 +80,7 @@ impl Inner {
     /// Brings back what is alive. What is told says whether a plan is wanted; making one is [`Inner::plan_step`].
     pub(super) fn end_step<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.look_at_all(py)?;
-        let ended = self.steps.end(&mut self.engine);
+        let ended = self.steps.end(&mut self.engine, || self.began.elapsed());
         let stepped = ended.map_err(|fault| self.fault(py, fault))?;
         self.rest();
         let told = PyDict::new(py);
