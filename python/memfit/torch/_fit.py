@@ -231,7 +231,8 @@ class Fitted:
             self._call(args, kwargs, rehearsal=True)
             return self._budget._native, self.report.tried
 
-        again = functools.partial(self._call, args, kwargs, rehearsal=True) if self._calls > 0 else None
+        # Where the first call could be rehearsed, a copy can make the step twice.
+        again = functools.partial(self._call, args, kwargs, rehearsal=True) if self.report.identical else None
         device, native = self._budget.device, self._budget._native
         known = known if native is None else native.known()
         given = self._given() if native is None else None
