@@ -10,13 +10,11 @@ import torch
 import memfit
 from memfit.torch import _copy, _sensitive
 from memfit.torch._glue import op_named
-from memfit.torch._report import Floor, Report
+from memfit.torch._report import Floor, Report, Times
 from memfit.torch._state import Print, State
 from memfit.torch.eager import Budget
 from memfit.torch.meter import Meter
 
-Times: TypeAlias = tuple[int, int]
-"""Nanoseconds of a step in each op once, and in repetitions and waiting."""
 Files: TypeAlias = tuple[bytes, bytes, Times | None]
 """A profile, a plan, and what a step by it is predicted to take."""
 Known: TypeAlias = list[Any]

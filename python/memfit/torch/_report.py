@@ -14,9 +14,9 @@ from memfit import _memfit
 from memfit.torch._gradients import Sample
 from memfit.torch._replay import Replay
 
-Times: TypeAlias = tuple[int, int] | None
+Times: TypeAlias = tuple[int, int]
 """Nanoseconds of a step in each op once, and in repetitions and waiting."""
-Planned: TypeAlias = tuple[int | None, list[str], Times, Times, str | None]
+Planned: TypeAlias = tuple[int | None, list[str], Times | None, Times | None, str | None]
 """Of a plan: bytes of arena, codecs that lose something, the time of a step as predicted and as measured, and
 why these differ."""
 NO_PLAN: Planned = (None, [], None, None, None)
@@ -254,7 +254,7 @@ def memory(count: int | None) -> str:
     return "unknown" if count is None else _memfit.show_bytes(count)
 
 
-def _whole(times: Times) -> float | None:
+def _whole(times: Times | None) -> float | None:
     """Seconds of a step."""
     return None if times is None else sum(times) / 1e9
 
