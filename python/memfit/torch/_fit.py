@@ -233,23 +233,23 @@ class Fitted:
 
         # Where the first call could be rehearsed, a copy can make the step twice.
         again = functools.partial(self._call, args, kwargs, rehearsal=True) if self.report.identical else None
+
+        def rehearsed(files: Files | None, known: Known) -> tuple[Files | None, Known, Any]:
+            return _rehearse.within(functools.partial(within, files, known), again)
+
         device, native = self._budget.device, self._budget._native
         known = known if native is None else native.known()
         given = self._given() if native is None else None
         if given is not None:
             with contextlib.suppress(memfit.BudgetError), kept_from_forks(self._budget):
-                files, known, self.report.tried = _rehearse.within(
-                    functools.partial(within, given, known), again
-                )
+                files, known, self.report.tried = rehearsed(given, known)
                 return files, known
         limits = (self.budget, self._means)
         surveyed = _rehearse.survey(run, device, limits, self._strategy, self._planning, known)
         files, known, told, least, self.report.tried = surveyed
         with kept_from_forks(self._budget):
             try:
-                files, known, self.report.tried = _rehearse.within(
-                    functools.partial(within, files, known), again
-                )
+                files, known, self.report.tried = rehearsed(files, known)
                 return files, known
             except memfit.BudgetError as error:
                 refusal = error

@@ -147,9 +147,10 @@ impl Inner {
     pub(super) fn planned(&self) -> Option<Planned> {
         let (plan, timing) = (self.steps.last_plan()?, self.steps.timing());
         let lossy = plan.program().lossy().into_iter().map(|codec| codec.name()).collect();
+        let (predicted, measured) = (timing.predicted(), timing.measured());
+        let why = measured.zip(predicted).and_then(|(measured, predicted)| measured.why_not(predicted));
         let times = |parts: Parts| (parts.once.0, parts.again.0);
-        let (predicted, measured) = (timing.predicted().map(times), timing.measured().map(times));
-        Some((plan.verified().peak().0, lossy, predicted, measured, timing.why()))
+        Some((plan.verified().peak().0, lossy, predicted.map(times), measured.map(times), why))
     }
 
     /// Profile and plan of the last step that was planned, as files.
