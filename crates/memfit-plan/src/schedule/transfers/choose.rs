@@ -5,31 +5,19 @@
 //! Systems", arXiv:1903.06631). Each choice is lowered to a program, with waits, and timed by the clock: what a score
 //! thinks of time is an opinion, the clock's word counts. Time O(gaps × (gaps + runs)) for a choice.
 
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use memfit_ir::{Bytes, Device, Nanos, ValueId};
 
-use super::gaps::{Gap, Gaps, Pressure, Waits, link};
-use super::random::Random;
-use super::score::{SCORES, Score};
+use super::gaps::{Gap, Gaps, Waits, link};
 use super::tiers::spread;
 use super::timed::timed;
-use super::windows::{Leave, Window, live_without, narrow, windows};
+use super::windows::{Leave, Window, narrow, windows};
 use super::{Algorithms, Away, Front, Infeasible, Moved, NodeId, RunList, Task, signed};
 use crate::Context;
 
-/// Changes that are tried, each with a run of the clock, with default effort and a step of few ops.
-const CHANGES: usize = 200;
-
-/// Steps of programs that all those runs may take together.
-const WORK: usize = 2_000_000;
-
 /// Times that gaps are chosen for less than the budget, at most.
 const TIGHTENED: usize = 5;
-
-/// Gaps chosen at a time: one in so many.
-const BATCH: usize = 400;
 
 /// Steps that are known again, at most.
 const KNOWN: usize = 256;
@@ -42,20 +30,21 @@ type Timed = Option<Result<Moved, Bytes>>;
 
 /// Chooses among the gaps of a run list of a task.
 pub(in crate::schedule) struct Chooser<'a> {
-    task: &'a Task<'a>,
-    runs: &'a RunList,
-    step: Gaps,
-    context: &'a Context<'a>,
+    pub(super) task: &'a Task<'a>,
+    pub(super) runs: &'a RunList,
+    pub(super) step: Gaps,
+    pub(super) waits: Waits,
+    pub(super) context: &'a Context<'a>,
     /// The context's device, with what storages that are at home in other tiers leave of those.
-    spare: Device,
-    budget: Bytes,
+    pub(super) spare: Device,
+    pub(super) budget: Bytes,
     /// Bytes by which live bytes stay below the budget while gaps are chosen.
     margin: i64,
     /// Time of all runs, nothing waited for.
-    base: Nanos,
-    algorithms: Algorithms,
+    pub(super) base: Nanos,
+    pub(super) algorithms: Algorithms,
     /// The least live bytes that a choice came to which was too large.
-    lowest: Option<Bytes>,
+    pub(super) lowest: Option<Bytes>,
     /// What was timed before: steps of few gaps come again and again.
     known: Vec<(Vec<Leave>, Timed)>,
 }
@@ -73,7 +62,20 @@ impl<'a> Chooser<'a> {
         let base = Nanos(step.begins.last().copied().unwrap_or(0));
         let (spare, algorithms) = (task.spare(context.device), Algorithms::default());
         let (lowest, known) = (None, Vec::new());
-        Some(Chooser { task, runs, step, context, spare, budget, margin: 0, base, algorithms, lowest, known })
+        Some(Chooser {
+            task,
+            runs,
+            step,
+            waits,
+            context,
+            spare,
+            budget,
+            margin: 0,
+            base,
+            algorithms,
+            lowest,
+            known,
+        })
     }
 
     /// As [`Chooser::new`], over the link of the context's device.
@@ -149,33 +151,14 @@ impl<'a> Chooser<'a> {
         Ok(moved.front(self.task, self.runs))
     }
 
+    /// That a choice came to `live` bytes, which was too large.
+    pub(super) fn note(&mut self, live: Option<Bytes>) {
+        self.lowest = [self.lowest, live].into_iter().flatten().min();
+    }
+
     /// The least live bytes that a choice came to which was too large.
     pub(in crate::schedule) fn lowest(&self) -> Option<Bytes> {
         self.lowest
-    }
-
-    /// The fastest that fits by any score, and what was chosen for it.
-    pub(in crate::schedule) fn best(&mut self) -> Option<(Vec<usize>, Moved)> {
-        let mut best: Option<(Vec<usize>, Moved)> = None;
-        for score in SCORES {
-            let Some(chosen) = self.choose(score) else { continue };
-            let Some(moved) = self.run(&chosen) else { continue };
-            if best.as_ref().is_none_or(|(_, best)| moved.time < best.time) {
-                best = Some((chosen, moved));
-            }
-        }
-        best
-    }
-
-    /// The fastest that fits by any score and by any weighting of scores, changed as long as that makes it faster.
-    pub(in crate::schedule) fn fastest(&mut self) -> Option<(Vec<usize>, Moved)> {
-        let best = self.best();
-        if best.as_ref().is_some_and(|(_, best)| best.time <= self.base) {
-            return best;
-        }
-        let climbed = best.map(|(chosen, moved)| self.climb(chosen, moved));
-        let weighed = self.weighed(self.context.seed);
-        [climbed, weighed].into_iter().flatten().min_by_key(|(_, moved)| moved.time)
     }
 
     /// Has ops run by `algorithms` from now on.
@@ -216,129 +199,6 @@ impl<'a> Chooser<'a> {
     /// The step in which gaps are chosen.
     pub(in crate::schedule) fn step(&self) -> &Gaps {
         &self.step
-    }
-
-    /// Takes gaps one by one until all live bytes fit: of those in which the value is away during the run that holds most, the
-    /// one for which `rate(its index, it, what is above the limit by then)` is highest. `None` if those run out to which `rate` gives a
-    /// number, or host memory does.
-    pub(in crate::schedule) fn greedy(
-        &self,
-        rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
-    ) -> Option<Vec<usize>> {
-        self.completed(Vec::new(), rate)
-    }
-
-    /// As [`Chooser::greedy`], with some chosen already.
-    pub(in crate::schedule) fn completed(
-        &self,
-        mut chosen: Vec<usize>,
-        rate: impl Fn(usize, &Gap, &Pressure) -> Option<f64>,
-    ) -> Option<Vec<usize>> {
-        let mut live = live_without(&self.step, &chosen);
-        let mut copies = vec![0u64; live.len() + 1];
-        let mut left: Vec<usize> = (0..self.step.gaps.len()).collect();
-        for &at in &chosen {
-            self.fits_host(&mut copies, &self.step.gaps[at]);
-        }
-        left.retain(|at| !chosen.contains(at));
-        while let Some((highest, most)) = Gaps::highest(&live) {
-            if most <= self.limit() {
-                return Some(chosen);
-            }
-            if (self.context.stop)() {
-                return None;
-            }
-            let pressure = Pressure::of(&self.step, &live, self.limit());
-            let covers = |at: usize| self.step.gaps[at].away(live.len()).contains(&highest);
-            let rated = left.iter().enumerate().filter(|&(_, &at)| covers(at)).filter_map(|(place, &at)| {
-                Some((rate(at, &self.step.gaps[at], &pressure)?, Reverse(at), place))
-            });
-            let (_, Reverse(at), place) =
-                rated.max_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)))?;
-            left.remove(place);
-            let gap = &self.step.gaps[at];
-            if self.fits_host(&mut copies, gap) {
-                change(&mut live, gap, -gap.size);
-                chosen.push(at);
-            }
-        }
-        None
-    }
-
-    /// Gaps with which all live bytes fit, chosen by `score`; what turns out not to be needed is left out.
-    fn choose(&self, score: Score) -> Option<Vec<usize>> {
-        let Gaps { live, begins, gaps, .. } = &self.step;
-        let limit = self.limit();
-        let mut live = live.clone();
-        let mut copies = vec![0u64; live.len() + 1];
-        let (mut chosen, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..gaps.len()).collect());
-        let mut is_chosen = vec![false; gaps.len()];
-        while live.iter().any(|&live| live > limit) {
-            if (self.context.stop)() {
-                return None;
-            }
-            // Ns above the budget before each run.
-            let mut above = vec![0u64; live.len() + 1];
-            for (run, &live) in live.iter().enumerate() {
-                let time = if live > limit { (begins[run + 1] - begins[run]).max(1) } else { 0 };
-                above[run + 1] = above[run].saturating_add(time);
-            }
-            let covers = |gap: &Gap| above[gap.away(live.len()).end] - above[gap.from + 1];
-            left.retain(|&at| covers(&gaps[at]) > 0);
-            let mut rated: Vec<(f64, usize)> =
-                left.iter().map(|&at| (score.rate(&gaps[at], covers(&gaps[at]), begins), at)).collect();
-            rated.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-            let mut taken = 0;
-            for &(_, at) in rated.iter() {
-                if self.fits_host(&mut copies, &gaps[at]) {
-                    change(&mut live, &gaps[at], -gaps[at].size);
-                    is_chosen[at] = true;
-                    chosen.push(at);
-                    taken += 1;
-                }
-                if taken > gaps.len() / BATCH {
-                    break;
-                }
-            }
-            if taken == 0 {
-                return None;
-            }
-            left.retain(|&at| !is_chosen[at]);
-        }
-        Some(self.trimmed(chosen, live))
-    }
-
-    /// `chosen` without what turns out not to be needed: the last to be chosen were chosen with most known.
-    pub(super) fn needed(&self, chosen: Vec<usize>) -> Vec<usize> {
-        let live = live_without(&self.step, &chosen);
-        self.trimmed(chosen, live)
-    }
-
-    /// `live`: what is live with `chosen` away.
-    fn trimmed(&self, mut chosen: Vec<usize>, mut live: Vec<i64>) -> Vec<usize> {
-        let limit = self.limit();
-        chosen.retain(|&at| {
-            let gap = &self.step.gaps[at];
-            let needed = live[gap.away(live.len())].iter().any(|&live| live + gap.size > limit);
-            if !needed {
-                change(&mut live, gap, gap.size);
-            }
-            needed
-        });
-        chosen
-    }
-
-    /// Counts the copy of `gap`, if there is room for it.
-    fn fits_host(&self, copies: &mut [u64], gap: &Gap) -> bool {
-        let size = gap.copy;
-        let during = gap.from..gap.to.min(copies.len() - 1) + 1;
-        let device = &self.spare;
-        let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
-        let fits = copies[during.clone()].iter().all(|&held| held + size <= room);
-        if fits {
-            copies[during].iter_mut().for_each(|held| *held += size);
-        }
-        fits
     }
 
     /// When the values of `chosen` are away, told by first runs, which stay where others come and go.
@@ -442,51 +302,9 @@ impl<'a> Chooser<'a> {
         match found? {
             Ok(moved) => Some(moved),
             Err(peak) => {
-                self.lowest = Some(self.lowest.map_or(peak, |lowest| lowest.min(peak)));
+                self.note(Some(peak));
                 None
             }
         }
     }
-
-    /// Adds, takes away and exchanges gaps as long as that makes the step faster.
-    pub(in crate::schedule) fn climb(
-        &mut self,
-        mut chosen: Vec<usize>,
-        mut best: Moved,
-    ) -> (Vec<usize>, Moved) {
-        let gaps = self.step.gaps.len();
-        let mut random = Random::new(self.context.seed);
-        let tries =
-            (CHANGES * self.context.effort.max(1) as usize).min(WORK / best.program.steps.len().max(1));
-        for _ in 0..tries {
-            if best.time <= self.base || chosen.is_empty() || (self.context.stop)() {
-                break;
-            }
-            let mut other = chosen.clone();
-            let kind = random.below(3);
-            if kind != 0 {
-                other.swap_remove(random.below(other.len()));
-            }
-            if kind != 1 {
-                let more = random.below(gaps);
-                if !other.contains(&more) {
-                    other.push(more);
-                }
-            }
-            let limit = self.limit();
-            if live_without(&self.step, &other).iter().any(|&live| live > limit) {
-                continue;
-            }
-            if let Some(moved) = self.run(&other).filter(|moved| moved.time < best.time) {
-                (chosen, best) = (other, moved);
-            }
-        }
-        (chosen, best)
-    }
-}
-
-/// Adds the bytes of `gap` while its value is away, or takes them off.
-fn change(live: &mut [i64], gap: &Gap, bytes: i64) {
-    let away = gap.away(live.len());
-    live[away].iter_mut().for_each(|live| *live += bytes);
 }

@@ -61,7 +61,7 @@ impl Gaps {
 }
 
 /// How values may wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::schedule) enum Waits {
     /// In host memory, or on a disk.
     Behind(Link),
@@ -133,18 +133,22 @@ pub(in crate::schedule) struct Pressure {
 
 impl Pressure {
     pub(in crate::schedule) fn of(step: &Gaps, live: &[i64], limit: i64) -> Pressure {
-        let mut sums = Vec::with_capacity(live.len() + 1);
-        let (mut time, mut area) = (0.0, 0.0);
-        sums.push((time, area));
-        for (run, &live) in live.iter().enumerate().take(step.live.len()) {
-            if live > limit {
-                let ns = (step.begins[run + 1] - step.begins[run]).max(1) as f64;
-                time += ns;
-                area += (live - limit) as f64 * ns;
-            }
-            sums.push((time, area));
+        let mut pressure = Pressure { sums: vec![(0.0, 0.0); live.len().min(step.live.len()) + 1] };
+        pressure.renew(0, step, live, limit);
+        pressure
+    }
+
+    /// Sums up again, where `live` has changed from the run `from` on.
+    pub(super) fn renew(&mut self, from: usize, step: &Gaps, live: &[i64], limit: i64) {
+        let (mut time, mut area) = self.sums[from];
+        let begins = step.begins[from..].windows(2);
+        for ((&live, begins), sums) in live[from..].iter().zip(begins).zip(&mut self.sums[from + 1..]) {
+            let above = live.saturating_sub(limit).max(0);
+            let ns = if above > 0 { (begins[1] - begins[0]).max(1) as f64 } else { 0.0 };
+            time += ns;
+            area += above as f64 * ns;
+            *sums = (time, area);
         }
-        Pressure { sums }
     }
 
     /// Bytes above the limit times ns, while the value of `gap` is away.

@@ -2,7 +2,9 @@
 
 mod choose;
 mod codecs;
+mod fastest;
 mod gaps;
+mod greedy;
 mod score;
 mod tiers;
 mod timed;
