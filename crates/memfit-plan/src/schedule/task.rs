@@ -349,8 +349,13 @@ impl<'g> Task<'g> {
     /// The least time of running every op once, each by its fastest algorithm.
     #[must_use]
     pub fn least_time(&self) -> Nanos {
-        let least = |node: usize| self.ways.row(node).iter().map(|way| way.time).min();
-        (0..self.nodes()).map(|node| Nanos(least(node).unwrap_or(self.cost[node]).min(self.cost[node]))).sum()
+        (0..self.nodes()).map(|node| Nanos(self.least_cost(node))).sum()
+    }
+
+    /// Ns of a first run of `node` by its fastest algorithm.
+    pub(super) fn least_cost(&self, node: usize) -> u64 {
+        let least = self.ways.row(node).iter().map(|way| way.time).min();
+        least.unwrap_or(self.cost[node]).min(self.cost[node])
     }
 
     /// The live peak of the graph as it was given: every op once, in its own order, in place only where it must.

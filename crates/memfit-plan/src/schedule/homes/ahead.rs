@@ -93,7 +93,7 @@ fn due(stays: &[HomeStay], begins: &[u64], device: &Device) -> Vec<u64> {
 }
 
 /// Ns that the transfers of `stay` take: out, and in.
-fn takes(stay: &HomeStay, device: &Device) -> [u64; 2] {
+pub(super) fn takes(stay: &HomeStay, device: &Device) -> [u64; 2] {
     let Some(link) = stay.tier().and_then(|tier| device.link_to(tier)) else { return [0; 2] };
     let size = crate::problem::bytes(stay.bytes);
     [link.out_time(size).0, link.in_time(size).0]

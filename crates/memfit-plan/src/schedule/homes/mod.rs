@@ -10,6 +10,7 @@
 //! ([`ahead()`]). One that is at home encoded ([`Task::encoded`]) is decoded and encoded right beside its uses.
 
 mod ahead;
+mod least;
 mod rungs;
 mod stays;
 

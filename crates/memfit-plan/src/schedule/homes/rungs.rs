@@ -3,6 +3,7 @@
 use memfit_ir::{Bytes, Device, ValueId};
 
 use super::Movable;
+use super::least::least_time;
 use crate::problem::signed;
 use crate::schedule::{Front, Infeasible, Task};
 
@@ -25,7 +26,7 @@ pub(in crate::schedule) fn without_optimizer_state<'g>(
 /// What `plan` finds for `task`, or where that is nothing the fastest that it finds with as few storages at home elsewhere as will do,
 /// all optimizer state, or all that may be. The fewest leave the least room to everything else: all is enough if anything is.
 /// Where something is found that is not as fast as can be, what makes much more room is tried as well: all optimizer state, or
-/// everything where there is none.
+/// everything where there is none, unless its transfers alone take longer.
 ///
 /// # Errors
 ///
@@ -39,7 +40,10 @@ pub(in crate::schedule) fn or_parked(
     let found = plan(task);
     let tasks = match &found {
         Ok(front) if front.time().is_some_and(|time| time <= task.least_time()) => return found,
-        Ok(_) => roomier(task, budget, device).into_iter().collect(),
+        Ok(front) => {
+            let is_faster = |task: &Task<'_>| front.time().is_none_or(|time| least_time(task, device) < time);
+            roomier(task, budget, device).filter(is_faster).into_iter().collect()
+        }
         Err(_) => rungs(task, budget, device),
     };
     let parked = tasks.into_iter().filter_map(|task| plan(&task).ok()).min_by_key(Front::time);
