@@ -11,6 +11,7 @@
 //! as well (`schedule/less.rs`), so that more of either is seldom slower. Time that of recomputation on its whole ladder, and a local search for each round. Ties go to what was found first.
 
 use memfit_ir::Bytes;
+use rayon::prelude::*;
 
 use super::{
     Algorithms, Away, Choices, Chooser, Front, Infeasible, MOVING, Moved, Point, QUICK, RunList, Scheduler,
@@ -105,7 +106,7 @@ impl Search<'_> {
             let ask = |one: &&dyn Scheduler| {
                 once(task, (one.info(), budget), context, || one.plan(task, budget, context)).ok()
             };
-            let all = || QUICK.iter().filter_map(ask).collect();
+            let all = || QUICK.par_iter().filter_map(ask).collect();
             for front in named.get_or_insert_with(all).iter().take_while(|_| !(context.stop)()) {
                 // With the same runs others may be away, or the same for other times.
                 found.extend(front.points.first().and_then(|point| self.moved(&point.schedule)));
@@ -113,13 +114,9 @@ impl Search<'_> {
         }
         found.sort_by_key(|found| found.moved.time);
         found.truncate(KEPT);
-        let mut best: Option<Found> = None;
-        for found in found {
-            let found = self.improve(found);
-            if best.as_ref().is_none_or(|best| found.moved.time < best.moved.time) {
-                best = Some(found);
-            }
-        }
+        let improve = |found| Search { lowest: None, ..*self }.improve(found);
+        let improved: Vec<Found> = found.into_par_iter().map(improve).collect();
+        let best = improved.into_iter().min_by_key(|found| found.moved.time);
         let Found { runs, chosen, moved } = best?;
         let away = self.chooser(&runs)?.away(&chosen);
         Some(Improved { runs, away, moved })
