@@ -44,7 +44,7 @@ pub use run_list::{Cost, RunList};
 pub use scratch::by_fastest_algorithms;
 pub use task::Task;
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Nanos};
 
 use crate::{Context, Info};
 
@@ -66,4 +66,9 @@ pub trait Scheduler: Sync {
     ///
     /// [`Infeasible`] if this strategy finds none: also where it needs what the device or the graph hasn't got.
     fn plan(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Result<Front, Infeasible>;
+
+    /// What it has no plan below for `budget`, where others that did its work for `task` have seen that; 0 where nothing is known.
+    fn seen_least(&self, _task: &Task<'_>, _budget: Bytes, _context: &Context<'_>) -> Nanos {
+        Nanos::ZERO
+    }
 }

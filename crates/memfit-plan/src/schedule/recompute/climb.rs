@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Nanos};
 
 use super::editor::Away;
-use super::greedy::{self, Purse, SCORES};
+use super::greedy::{self, Purse, SCORES, Score};
 use super::ladder::{between, ladder};
 use super::rebuild::by_bytes;
 use super::search::{Effort, HOT, MILD, Search, WARM, usual_changes};
@@ -91,6 +91,22 @@ pub(in super::super) fn all(task: &Task<'_>, budget: Bytes, context: &Context<'_
             *climbed = Climbed::default();
         }
         front
+    })
+}
+
+/// Time of the fastest that has been found within `budget`, if all that greedy runs by `score` find on the ladder is among it.
+pub(super) fn fastest_of(
+    task: &Task<'_>,
+    score: Score,
+    budget: Bytes,
+    context: &Context<'_>,
+) -> Option<Nanos> {
+    let is_tried = SCORES[..Work::new(task, context.effort).scores].contains(&score);
+    task.memo.with(|climbed: &mut Climbed| {
+        let is_far_enough = climbed.up_to.is_some_and(|up_to| up_to >= signed(budget));
+        let was_cut = climbed.purse.as_ref().is_none_or(Purse::is_empty);
+        let (front, _) = (is_tried && is_far_enough && !was_cut).then(|| climbed.fronts(signed(budget)))?;
+        front.fastest(budget).map(|point| point.cost.time)
     })
 }
 

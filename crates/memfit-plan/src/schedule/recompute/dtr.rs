@@ -9,7 +9,7 @@ use memfit_ir::{Bytes, Nanos};
 
 use super::greedy::{self, Age, Price, Purse, Score};
 use super::ladder::ladder;
-use super::{Front, Infeasible, RunList, Scheduler, Task};
+use super::{Front, Infeasible, RunList, Scheduler, Task, climb};
 use crate::problem::signed;
 use crate::{Context, Info};
 
@@ -72,5 +72,9 @@ impl Scheduler for Dtr {
             }
         }
         front.within(task, budget, Nanos::ZERO)
+    }
+
+    fn seen_least(&self, task: &Task<'_>, budget: Bytes, context: &Context<'_>) -> Nanos {
+        climb::fastest_of(task, self.score, budget, context).unwrap_or_default()
     }
 }

@@ -56,6 +56,11 @@ impl Purse {
         let nodes = task.nodes() as u64;
         Purse { left: 100 * nodes * nodes.max(1000), least: 100 * nodes }
     }
+
+    /// Whether all is taken: runs may have been cut off.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
 }
 
 /// A schedule whose live bytes stay within `limit` (the constant not counted), by evicting as `score` says;
