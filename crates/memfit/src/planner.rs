@@ -253,8 +253,7 @@ impl<'a> Planner<'a> {
             let worth = best.as_ref().map_or(Nanos(u64::MAX), |best| best.time + saved);
             let found: Vec<Result<Candidate, Missed>> = std::thread::scope(|scope| {
                 let run = |order| scope.spawn(move || self.fit_in(named, order, (budget, worth)));
-                let is_open = |order: &&[OpId]| !self.is_outdone(named, order, (budget, worth));
-                let running: Vec<_> = orders.each().filter(is_open).map(run).collect();
+                let running: Vec<_> = orders.each().map(run).collect();
                 // A strategy that panics is a bug, and must look like one.
                 running
                     .into_iter()
@@ -273,12 +272,6 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-    }
-
-    /// Whether others have done the work of `named` in `order`, and seen nothing that takes less than `worth`.
-    fn is_outdone(&self, named: Named, order: &[OpId], (budget, worth): (Bytes, Nanos)) -> bool {
-        let context = self.context(Bytes::ZERO);
-        named.scheduler.seen_least(&self.task(order, &context), budget, &context) >= worth
     }
 
     /// `schedulers` as they are asked: who only moves values comes last where that can't be for nothing.
@@ -304,7 +297,12 @@ impl<'a> Planner<'a> {
         let context = self.context(Bytes::ZERO);
         let task = self.task(order, &context);
         let means = named.family.means;
-        if worth < Nanos(u64::MAX) && self.least_time(order, budget, means) >= worth {
+        // Others may have done its work, and seen nothing that is faster.
+        let is_slower = || {
+            named.scheduler.seen_least(&task, budget, &context) >= worth
+                || self.least_time(order, budget, means) >= worth
+        };
+        if worth < Nanos(u64::MAX) && is_slower() {
             return Err(Missed { needed: Bytes::MAX, why: None });
         }
         let mut searches = if means.moves() { SEARCHES.1 } else { SEARCHES.0 };

@@ -16,27 +16,29 @@ pub(super) fn least_time(task: &Task<'_>, device: &Device) -> Nanos {
     let mut loaded = vec![[0u64; TIERS]; task.nodes()];
     let mut stored = vec![[0u64; TIERS]; task.nodes()];
     let mut left = [0u64; TIERS];
+    // A slow link takes longer than can be counted.
+    let add = |sum: &mut u64, ns: u64| *sum = sum.saturating_add(ns);
     let stays = beside(task, task.node_ids().map(|node| (node, true)));
     for uses in stays.chunk_by(HomeStay::is_before) {
         let Some(tier) = uses[0].tier().map(Tier::index) else { continue };
         let [out, back] = takes(&uses[0], device);
-        loaded[uses[0].first][tier] += back;
+        add(&mut loaded[uses[0].first][tier], back);
         if let Some(last) = uses.iter().rfind(|stay| stay.is_dirty()) {
-            stored[last.last][tier] += out;
-            left[tier] += out;
+            add(&mut stored[last.last][tier], out);
+            add(&mut left[tier], out);
         }
     }
     let (mut now, mut end, mut link) = (0u64, 0u64, [0u64; TIERS]);
     for (node, (loaded, stored)) in loaded.iter().zip(&stored).enumerate() {
         for tier in 0..TIERS {
-            link[tier] += loaded[tier];
+            add(&mut link[tier], loaded[tier]);
             now = now.max(link[tier]);
         }
         now = now.saturating_add(task.least_cost(node));
         end = end.max(now);
         for tier in (0..TIERS).filter(|&tier| stored[tier] > 0) {
             end = end.max(now.saturating_add(left[tier]));
-            left[tier] -= stored[tier];
+            left[tier] = left[tier].saturating_sub(stored[tier]);
         }
     }
     Nanos(end)
@@ -77,5 +79,19 @@ mod tests {
             }
         }
         assert!(met > 10 && longer > 10, "{met} {longer}");
+    }
+
+    #[test]
+    fn a_link_may_take_longer_than_can_be_counted() {
+        let graph = trained(3, 1 << 16, 1);
+        let slow = memfit_ir::Link { out_bandwidth: 1e-9, in_bandwidth: 1e-9, ..link(0) };
+        let device = Device { link: Some(slow), host_memory: Bytes(1 << 40), ..device() };
+        let order: Vec<OpId> = graph.op_ids().collect();
+        let task = Task::new(&graph, &order, InPlace::May, false, &Context::new(&device));
+        let parked = rungs(&task, task.reference(), &device);
+        assert!(!parked.is_empty());
+        for parked in parked {
+            assert_eq!(least_time(&parked, &device), Nanos(u64::MAX));
+        }
     }
 }

@@ -114,7 +114,7 @@ impl Chooser<'_> {
         let tries =
             (CHANGES * self.context.effort.max(1) as usize).min(WORK / best.program.steps.len().max(1));
         for _ in 0..tries {
-            if best.time <= self.base || chosen.is_empty() || (self.context.stop)() {
+            if best.time <= self.base || chosen.is_empty() || self.is_over() {
                 break;
             }
             let mut other = chosen.clone();

@@ -130,33 +130,27 @@ impl Chooser<'_> {
 
 /// What copies take in other memory.
 struct HostRoom {
-    /// By run, and at the end.
-    taken: Vec<u64>,
     room: u64,
-    /// Whether there is room for all copies there can be.
-    for_all: bool,
+    /// By run, and at the end; nothing is counted where there is room for all copies there can be.
+    taken: Option<Vec<u64>>,
 }
 
 impl HostRoom {
     /// Nothing is taken yet.
     fn of(chooser: &Chooser<'_>) -> HostRoom {
-        let device = &chooser.spare;
+        let (device, step) = (&chooser.spare, &chooser.step);
         let room = device.host_memory.0.saturating_add(device.disk.map_or(0, |disk| disk.capacity.0));
-        let step = &chooser.step;
         let all = step.gaps.iter().fold(0u64, |sum, gap| sum.saturating_add(gap.copy));
-        let for_all = all <= room;
-        HostRoom { taken: if for_all { Vec::new() } else { vec![0; step.live.len() + 1] }, room, for_all }
+        HostRoom { room, taken: (all > room).then(|| vec![0; step.live.len() + 1]) }
     }
 
     /// Counts the copy of `gap`, if there is room for it.
     fn take(&mut self, gap: &Gap) -> bool {
-        if self.for_all {
-            return true;
-        }
-        let during = gap.from..gap.to.min(self.taken.len() - 1) + 1;
-        let fits = self.taken[during.clone()].iter().all(|&held| held.saturating_add(gap.copy) <= self.room);
+        let Some(taken) = &mut self.taken else { return true };
+        let during = gap.from..gap.to.min(taken.len() - 1) + 1;
+        let fits = taken[during.clone()].iter().all(|&held| held.saturating_add(gap.copy) <= self.room);
         if fits {
-            self.taken[during].iter_mut().for_each(|held| *held += gap.copy);
+            taken[during].iter_mut().for_each(|held| *held += gap.copy);
         }
         fits
     }
