@@ -169,9 +169,33 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn cut_part(&mut self, part: &Part) -> Result<(), Fault> {
+        match self.cut_storages_off(&part.served) {
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::Thrashing(_)) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Cuts `tensors` off from the past: what of them the program holds is brought back and stays, as if it had been brought in. A part of
+    /// the past that nothing else needs goes.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] while bringing back: then none is cut off.
+    pub fn cut_off(&mut self, tensors: &[TensorId]) -> Result<(), Fault> {
+        let mut storages = Vec::with_capacity(tensors.len());
+        for &tensor in tensors {
+            self.known(tensor)?;
+            storages.push(self.state.storage_of(tensor.0));
+        }
+        storages.sort_unstable();
+        storages.dedup();
+        self.cut_storages_off(&storages)
+    }
+
+    fn cut_storages_off(&mut self, storages: &[u32]) -> Result<(), Fault> {
         let mut locked = Vec::new();
         let mut outcome = Ok(());
-        'all: for &storage in &part.served {
+        'all: for &storage in storages {
             for at in 0..self.state.storage(storage).tensors.len() {
                 let tensor = self.state.storage(storage).tensors[at];
                 if self.state.tensor(tensor).held > 0 {
@@ -191,9 +215,6 @@ impl<H: Host> Engine<'_, H> {
             self.unlock(storage);
         }
         self.forget_producers();
-        match outcome {
-            Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::Thrashing(_)) => Ok(()),
-            outcome => outcome,
-        }
+        outcome
     }
 }

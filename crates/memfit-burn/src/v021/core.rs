@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use super::asked::{bad, room, settings};
 use super::backend::Backend;
 use super::host::BurnHost;
+use super::old::Old;
 use super::ops;
 use super::own;
 use super::recipe::Made;
@@ -36,23 +37,8 @@ pub(super) struct Known {
     pub(super) old: bool,
     /// Whether it was brought in or filled from nothing before the first cut.
     pub(super) begun: bool,
-}
-
-/// How many tensors are [old](Known::old): at most, and now. An optimizer that replaces the parameters leaves none. Not their
-/// bytes: a large batch goes before that, too.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Old {
-    pub(super) most: usize,
-    pub(super) now: usize,
-    /// Whether the past was ever cut.
-    pub(super) cut: bool,
-}
-
-impl Old {
-    /// Whether all but an eighth has gone.
-    fn has_gone(self) -> bool {
-        self.now <= self.most / 8 && self.most > 0
-    }
+    /// The old tensor whose place it takes, if that ends [in another thread](Old).
+    pub(super) heir_of: Option<BurnId>,
 }
 
 /// The same with what decides whether an op on it makes a view.
@@ -97,6 +83,17 @@ pub(super) struct Operand {
     /// Whether it ends with the op.
     pub(super) ends: bool,
     pub(super) bytes: u64,
+}
+
+impl Operand {
+    /// The old tensor whose place may be taken by what an optimizer makes of this one: itself where it stays, or the one it was made of.
+    fn leaves_place(&self) -> Option<BurnId> {
+        if self.known.old {
+            Some(self.id).filter(|_| !self.ends)
+        } else {
+            self.known.heir_of.filter(|_| self.ends)
+        }
+    }
 }
 
 /// What ends with an op.
@@ -179,7 +176,8 @@ impl<B: Backend> Core<B> {
         register(&mut self.engine.host)?;
         let storage = self.engine.storage_of(made).ok_or(Fault::Unknown(made))?;
         let layout = self.engine.host.hold(storage, tensor);
-        self.hold(tensor, layout, Known { tensor: made, root: true, old: false, begun: !self.old.cut });
+        let begun = !self.old.cut;
+        self.hold(tensor, layout, Known { tensor: made, root: true, old: false, begun, heir_of: None });
         Ok(())
     }
 
@@ -234,15 +232,24 @@ impl<B: Backend> Core<B> {
 
     /// The program holds `tensor`.
     fn hold(&mut self, tensor: &TensorIr, layout: B::Layout, known: Known) {
-        self.old.now += usize::from(known.old);
+        if known.old {
+            self.old.goes_on();
+        }
+        if let Some(of) = known.heir_of {
+            self.old.inherits(tensor.id, of);
+        }
         self.tensors.insert(tensor.id, Entry { known, layout });
     }
 
     /// The program gives `id` up.
     fn end(&mut self, id: BurnId) -> Result<(), Fault> {
         let Some(entry) = self.tensors.remove(&id) else { return Ok(()) };
-        if entry.known.old {
-            self.old.now -= 1;
+        if entry.known.old
+            && let Some(heir) = self.old.end(id)
+            && let Some(heir) = self.tensors.get_mut(&heir)
+            && !std::mem::replace(&mut heir.known.old, true)
+        {
+            self.old.goes_on();
         }
         self.engine.del(entry.known.tensor)
     }
@@ -253,7 +260,11 @@ impl<B: Backend> Core<B> {
         {
             return Err(Fault::BadCall(format!("custom op `{}` can't be run by Burn's router", custom.id)));
         }
+        if lists.operands.iter().any(|operand| operand.known.old) {
+            self.old.is_read();
+        }
         if !self.plans() {
+            self.cut_heirs_off()?;
             // Not every program says where a step ends, and not every optimizer shows it.
             if self.old.has_gone() {
                 self.cut()?;
@@ -284,6 +295,8 @@ impl<B: Backend> Core<B> {
         // A parameter that was written over is one still.
         let (old, begun) = (shape.update.is_some(), !self.old.cut && ops::is_creation(&op));
         let root = shape.effect == Effect::Once;
+        let heir_of =
+            operands.first().filter(|_| ops::is_update(&op) && !old).and_then(Operand::leaves_place);
         let kind = self.kinds.entry(ops::code(&op)).or_insert_with(|| ops::name(&op));
         let workspace = match &mut self.engine.host {
             host if host.counts_scratch => taken(&mut host.profiles, signature(&op)),
@@ -302,7 +315,7 @@ impl<B: Backend> Core<B> {
             for ((output, &tensor), layout) in
                 pending.outputs.iter().zip(&*made).zip(pending.layouts.drain(..))
             {
-                self.hold(output, layout, Known { tensor, root, old, begun });
+                self.hold(output, layout, Known { tensor, root, old, begun, heir_of });
             }
             self.engine.host.pending = Some(pending);
         }
@@ -310,8 +323,7 @@ impl<B: Backend> Core<B> {
             if let Some(entry) = self.tensors.get_mut(&operand.id)
                 && !std::mem::replace(&mut entry.known.old, true)
             {
-                self.old.now += 1;
-                self.old.most = self.old.most.max(self.old.now);
+                self.old.add();
             }
         }
         for &Dying { id, tensor, free } in &*dying {
@@ -341,13 +353,36 @@ impl<B: Backend> Core<B> {
         Ok(())
     }
 
+    /// What has taken the place of parameters is what it is: nobody should have to train from the start to have it back. Nothing else is
+    /// cut off from its past, since this may be in mid-step.
+    fn cut_heirs_off(&mut self) -> Result<(), Fault> {
+        let arrived = self.old.take_arrived();
+        if arrived.is_empty() {
+            return Ok(());
+        }
+        let held = arrived.iter().filter_map(|id| Some(self.tensors.get(id)?.known.tensor));
+        let held: Vec<TensorId> = held.collect();
+        match self.engine.cut_off(&held) {
+            Ok(()) => {}
+            // The past stays then, as where it's cut.
+            Err(Fault::NoRoom(_) | Fault::TooSlow(_) | Fault::Thrashing(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+        for id in arrived {
+            if let Some(entry) = self.tensors.get_mut(&id) {
+                entry.known.root = true;
+            }
+        }
+        Ok(())
+    }
+
     /// All that the program holds is old from now on; with the past gone, it can't be computed again either.
     pub(super) fn grow_old(&mut self, gone: bool) {
         self.tensors.values_mut().map(|entry| &mut entry.known).for_each(|known| {
             known.old = true;
             known.root |= gone;
         });
-        self.old = Old { most: self.tensors.len(), now: self.tensors.len(), cut: true };
+        self.old.are(self.tensors.len());
     }
 
     /// Reads a tensor.

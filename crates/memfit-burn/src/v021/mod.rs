@@ -16,6 +16,7 @@ mod limits;
 mod metric;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod old;
 mod operands;
 mod ops;
 mod own;

@@ -112,7 +112,7 @@ impl<B: Backend> Core<B> {
         if writes && fate != Fate::Free && !self.plans() {
             self.cut()?;
             // An optimizer that shows itself needs no other sign; of what is held here, much goes in mid-step.
-            self.old.most = 0;
+            self.old.expect_none();
         }
         if writes && self.engine.is_evictable(known.tensor) {
             // From now on it's what it is: nobody should have to train from the start to have it back.
