@@ -9,13 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::module::{AutodiffModule as _, Module};
-use burn::nn::Linear;
 use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, Optimizer, SgdConfig};
-use burn::tensor::activation::gelu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, ElementConversion as _, Tensor};
 use burn_flex::{Flex, FlexDevice};
-use dense::Net;
+use dense::{Net, through};
 use memfit_burn::{Budget, Memfit, Report, attempt, enable, report, reset_peak, step};
 
 type B = Autodiff<Memfit<Flex>>;
@@ -59,12 +57,11 @@ fn train<B: AutodiffBackend, O: Optimizer<Net<B>, B>>(
     for _ in 0..steps {
         let target = batch::<B>(&device);
         let (first, last) = net.layers.split_at(3);
-        let forward = |x, layers: &[Linear<B>]| layers.iter().fold(x, |x, layer| gelu(layer.forward(x)));
-        let x = forward(batch(&device), first);
+        let x = through(first, batch(&device));
         if let Some(cloned) = cloned.take() {
             std::thread::scope(|threads| threads.spawn(|| drop(cloned)).join().unwrap());
         }
-        let loss = (target - forward(x, last)).powi_scalar(2).mean();
+        let loss = (target - through(last, x)).powi_scalar(2).mean();
         losses.push(loss.clone().into_scalar().elem());
         let gradients = GradientsParams::from_grads(loss.backward(), &net);
         cloned = (clones != Clones::Nobody).then(|| (net.clone(), optimizer.to_record()));

@@ -17,6 +17,11 @@ impl<B: Backend> Net<B> {
     }
 
     pub(crate) fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
+        through(&self.layers, x)
     }
+}
+
+/// What `layers`, a part of a network's, make of `x`.
+pub(crate) fn through<B: Backend>(layers: &[Linear<B>], x: Tensor<B, 2>) -> Tensor<B, 2> {
+    layers.iter().fold(x, |x, layer| activation::gelu(layer.forward(x)))
 }
