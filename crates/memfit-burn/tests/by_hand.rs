@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Int, Tensor};
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Distribution, Int, Tensor, module};
 use memfit_burn::{
     Budget, Fault, Flex, FlexDevice, Memfit, Mode, Options, Sample, Sieve, Tier, attempt, disable, enable,
     enable_with, evict, is_resident, needs, pin, report, restore, set_budget, step, swap_in, swap_out, unpin,
@@ -93,6 +94,36 @@ fn a_tensor_is_stored_elsewhere_by_hand() {
     assert_eq!((x.into_data(), y.into_data()), expected);
     let stats = report(&FlexDevice).engine;
     assert_eq!((stats.loaded.0, stats.recomputes), (before.loaded.0 + 16 * KIB, before.recomputes));
+}
+
+/// Burn's default slices this gradient out of one for a kernel of 4 × 4.
+#[test]
+fn a_gradient_that_is_a_slice_is_stored_elsewhere_with_all_its_bytes() {
+    let _alone = alone();
+    let options = Options { host: Some(Budget::of(1 << 20)), ..Options::default() };
+    let gradient = |swap: bool| {
+        enable_with(&FlexDevice, options).unwrap();
+        <B as Backend>::seed(&FlexDevice, 7);
+        let random = |shape| Tensor::<B, 4>::random(shape, Distribution::Default, &FlexDevice);
+        let (x, weight) = (random([2, 8, 12, 12]), random([16, 8, 3, 3]).require_grad());
+        let strided = ConvOptions::new([2; 2], [1; 2], [1; 2], 1);
+        let made = module::conv2d(x, weight.clone(), None, strided).powi_scalar(2).sum();
+        let gradient = weight.grad(&made.backward()).unwrap();
+        let before = report(&FlexDevice).engine;
+        if swap {
+            assert!(swap_out(&gradient, Tier::Host).unwrap() && !is_resident(&gradient).unwrap());
+            let after = report(&FlexDevice).engine;
+            let bytes = 16 * 8 * 4 * 4 * 4;
+            assert_eq!((before.used.0 - after.used.0, after.stored.0 - before.stored.0), (bytes, bytes));
+        }
+        let read = gradient.into_data();
+        let (after, host) = (report(&FlexDevice).engine, report(&FlexDevice).host);
+        // The axes swapped and the slice are made again, of bytes that are there.
+        let views = if swap { 2 } else { 0 };
+        assert_eq!((after.recomputes - before.recomputes, host.missized, host.unexpected), (views, 0, 0));
+        read
+    };
+    assert_eq!(gradient(true), gradient(false));
 }
 
 /// Gradients of steps of a chain whose activations take 16 KiB each.

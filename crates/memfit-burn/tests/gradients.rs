@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::cast_precision_loss, reason = "a test")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use burn::backend::Autodiff;
 use burn::tensor::activation as act;
@@ -13,7 +14,7 @@ use burn::tensor::ops::{
     InterpolateMode, InterpolateOptions,
 };
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData, module, signal};
-use memfit_burn::{Budget, Flex, FlexDevice, Memfit, enable, evict_all, report};
+use memfit_burn::{Budget, Device, Flex, FlexDevice, Memfit, enable, evict_all, report};
 
 type Function<A> = Box<dyn Fn(Tensor<A, 2>, Tensor<A, 2>) -> Tensor<A, 1>>;
 
@@ -44,6 +45,16 @@ fn functions<A: AutodiffBackend>() -> Vec<(&'static str, Function<A>)> {
         };
         "conv2d in groups" => {
             module::conv2d(x.reshape([1, 4, 4, 6]), y.slice(0..6).reshape([4, 2, 3, 3]), None, ConvOptions::new([1; 2], [1; 2], [1; 2], 2))
+        };
+        "conv1d with a rest" => module::conv1d(x.reshape([2, 4, 12]), y.reshape([8, 4, 3]), None, ConvOptions::new([2], [0], [1], 1));
+        "conv2d with a rest" => {
+            module::conv2d(x.reshape([1, 2, 8, 6]), y.reshape([4, 2, 3, 4]), None, ConvOptions::new([2, 3], [1, 0], [1, 1], 1))
+        };
+        "conv2d in groups with a rest" => {
+            module::conv2d(x.reshape([1, 4, 4, 6]), y.slice(0..6).reshape([4, 2, 3, 3]), None, ConvOptions::new([2; 2], [1; 2], [1; 2], 2))
+        };
+        "conv3d with a rest" => {
+            module::conv3d(x.reshape([1, 2, 4, 4, 3]), y.reshape([6, 2, 2, 2, 2]), None, ConvOptions::new([3, 2, 2], [1, 0, 0], [1; 3], 1))
         };
         "conv3d" => {
             module::conv3d(x.reshape([1, 2, 4, 4, 3]), y.reshape([6, 2, 2, 2, 2]), None, ConvOptions::new([1; 3], [0; 3], [1; 3], 1))
@@ -188,33 +199,60 @@ fn run<A: AutodiffBackend>(
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
-#[test]
-fn outputs_and_gradients_have_the_bits_of_the_plain_backend() {
+/// There is one hook for panics: one test at a time.
+static HOOK: Mutex<()> = Mutex::new(());
+
+/// How many functions ran on `device`, and how many of them with repetitions.
+fn hold<B>(device: &B::Device) -> (usize, usize)
+where
+    B: memfit_burn::Backend,
+    B::Device: Device<Backend = B>,
+{
+    let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
     // What the backend can't do ends in a panic, without memfit too.
     std::panic::set_hook(Box::new(|_| {}));
-    let device = FlexDevice;
-    let (mut ran, mut repeated, mut wrong) = (0, 0, Vec::new());
-    let (plain, within) = (functions::<Autodiff<Flex>>(), functions::<Autodiff<Memfit<Flex>>>());
+    let (mut ran, mut repeated, mut wrong, mut missized) = (0, 0, Vec::new(), Vec::new());
+    let (plain, within) = (functions::<Autodiff<B>>(), functions::<Autodiff<Memfit<B>>>());
     let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
     for (dtype, ((name, plain), (_, within))) in
         dtypes.iter().flat_map(|dtype| plain.iter().zip(&within).map(move |pair| (*dtype, pair)))
     {
-        let expected = run(plain, dtype, &device, || {});
+        let expected = run(plain, dtype, device, || {});
         if expected.is_none() {
             println!("the backend itself can't: {name} {dtype:?}");
             continue;
         }
-        enable(&device, Budget::UNLIMITED).unwrap();
-        let kept = run(within, dtype, &device, || {});
-        let evicted = run(within, dtype, &device, || evict_all(&device));
+        enable(device, Budget::UNLIMITED).unwrap();
+        let kept = run(within, dtype, device, || {});
+        let evicted = run(within, dtype, device, || evict_all(device));
         if kept != expected || evicted != expected {
             wrong.push(format!("{name} {dtype:?}"));
         }
+        let report = report(device);
+        if report.host.missized + report.host.unexpected > 0 {
+            missized.push(format!("{name} {dtype:?}"));
+        }
         ran += 1;
-        repeated += usize::from(report(&device).engine.recomputes > 0);
+        repeated += usize::from(report.engine.recomputes > 0);
     }
     let _ = std::panic::take_hook();
     println!("{ran} functions, {repeated} of them with repetitions");
     assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(missized.is_empty(), "of another size than counted: {missized:?}");
+    (ran, repeated)
+}
+
+#[test]
+fn outputs_and_gradients_have_the_bits_of_plain_flex() {
+    let (ran, repeated) = hold::<Flex>(&FlexDevice);
     assert!(ran > 280 && repeated > 260, "{ran} {repeated}");
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn outputs_and_gradients_have_the_bits_of_plain_ndarray() {
+    use memfit_burn::{NdArray, NdArrayDevice};
+
+    let (ran, repeated) = hold::<NdArray>(&NdArrayDevice::Cpu);
+    assert!(ran > 140 && repeated > 140, "{ran} {repeated}");
 }

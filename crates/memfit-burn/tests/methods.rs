@@ -80,6 +80,9 @@ fn ours() -> BTreeMap<String, &'static str> {
     for line in own.lines().chain(decorator.lines()) {
         match line.trim() {
             "forward! {" | "forward_records! {" => what = "recorded by the router",
+            "weight_gradients! {" => {
+                what = "recorded by the router, or default where that keeps a larger tensor"
+            }
             "refuse! {" => what = "refused",
             line if line.ends_with("=> { $to! {") => what = "recorded as one op of ours",
             line if line.starts_with('}') => what = "",
@@ -90,7 +93,7 @@ fn ours() -> BTreeMap<String, &'static str> {
             }
             line => {
                 // An entry may take several lines; the arguments of one are indented further.
-                let indented = line.find('(').and_then(|at| after(line, "").map(|name| (name, at)));
+                let indented = line.find(['(', ':']).and_then(|at| after(line, "").map(|name| (name, at)));
                 if let Some((name, at)) = indented
                     && name.len() == at
                 {

@@ -21,6 +21,10 @@ pub trait Backend: BackendIr {
     /// Else each random op has a seed of its own, which is replayed.
     const HOST_DRAWS: bool;
 
+    /// Whether it has Burn's default for the gradients of convolutions' weights, and slices that are views: what the default slices out
+    /// of a larger tensor keeps the bytes of all of it, so these ops are recorded one by one.
+    const SLICES_WEIGHT_GRADIENTS: bool = false;
+
     /// The distribution that a random op draws from, where memfit draws for it.
     fn distribution(op: &RandomOpIr) -> Distribution {
         op.distribution
@@ -91,6 +95,8 @@ impl Backend for Flex {
     type Layout = bool;
 
     const HOST_DRAWS: bool = true;
+
+    const SLICES_WEIGHT_GRADIENTS: bool = true;
 
     fn address(handle: &Self::Handle) -> Option<NonZeroUsize> {
         // The first byte of the buffer, not of the tensor: all views of a buffer have it in common.

@@ -9,7 +9,7 @@ use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{
     BackendTypes, BoolDType, DType, DTypeUsageSet, Distribution, ExecutionError, FloatDType, IntDType,
-    Scalar, Shape, Slice, TensorData,
+    Scalar, Shape, Slice, TensorData, TensorMetadata,
 };
 use burn_router::{BackendRouter, RunnerClient as _};
 
@@ -17,6 +17,7 @@ use super::backend::Backend;
 use super::channel::MemfitChannel;
 use super::own::{self, Bool, Call, Float, Int, Kind, Made, T, creations, methods, own};
 use super::turn::turn;
+use super::weight_gradient::{is_sliced, weight_gradients};
 
 /// Burn's own router over memfit.
 type Router<B> = BackendRouter<MemfitChannel<B>>;
@@ -366,6 +367,11 @@ impl<B: Backend> BoolTensorOps<Self> for Memfit<B> {
 
 impl<B: Backend> ModuleOps<Self> for Memfit<B> {
     own!(module, methods);
+    weight_gradients! {
+        conv1d_weight_backward: conv1d, 1;
+        conv2d_weight_backward: conv2d, 2;
+        conv3d_weight_backward: conv3d, 3;
+    }
     forward_records! {
         deform_conv2d_backward(x: T<B>, offset: T<B>, weight: T<B>, mask: Option<T<B>>, bias: Option<T<B>>, output_grad: T<B>, options: DeformConvOptions<2>) -> DeformConv2dBackward { x_grad, offset_grad, weight_grad, mask_grad, bias_grad };
         max_pool1d_with_indices(x: T<B>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> MaxPool1dWithIndices { output, indices };
@@ -380,16 +386,13 @@ impl<B: Backend> ModuleOps<Self> for Memfit<B> {
         linear_bias_backward(output_grad: T<B>) -> T<B>;
         conv1d(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: ConvOptions<1>) -> T<B>;
         conv1d_x_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<1>) -> T<B>;
-        conv1d_weight_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<1>) -> T<B>;
         conv1d_bias_backward(x: T<B>, bias: T<B>, output_grad: T<B>) -> T<B>;
         conv2d(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: ConvOptions<2>) -> T<B>;
         conv2d_x_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<2>) -> T<B>;
-        conv2d_weight_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<2>) -> T<B>;
         conv2d_bias_backward(x: T<B>, bias: T<B>, output_grad: T<B>) -> T<B>;
         deform_conv2d(x: T<B>, offset: T<B>, weight: T<B>, mask: Option<T<B>>, bias: Option<T<B>>, options: DeformConvOptions<2>) -> T<B>;
         conv3d(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: ConvOptions<3>) -> T<B>;
         conv3d_x_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<3>) -> T<B>;
-        conv3d_weight_backward(x: T<B>, weight: T<B>, output_grad: T<B>, options: ConvOptions<3>) -> T<B>;
         conv3d_bias_backward(x: T<B>, bias: T<B>, output_grad: T<B>) -> T<B>;
         conv_transpose1d(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: ConvTransposeOptions<1>) -> T<B>;
         conv_transpose2d(x: T<B>, weight: T<B>, bias: Option<T<B>>, options: ConvTransposeOptions<2>) -> T<B>;

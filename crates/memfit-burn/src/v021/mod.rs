@@ -28,6 +28,7 @@ mod session;
 mod span;
 mod steps;
 mod turn;
+mod weight_gradient;
 
 pub use backend::{Backend, Device};
 pub use burn_flex::{Flex, FlexDevice};
