@@ -221,12 +221,13 @@ fn run(command: &Command) -> Result<()> {
 }
 
 /// Features that are not on by default and need no device: with them everything is tested, so that all tests share what is built.
-const FEATURES: &str = "memfit-burn/tracing,memfit-burn/train";
+const FEATURES: &str = "memfit-burn/ndarray,memfit-burn/tracing,memfit-burn/train";
 /// What is built for tests. The Python module, which has none in Rust, is among it: so its dependencies have the features that they have
 /// for the tests, and are built once.
 const WHAT: [&str; 3] = ["--workspace", "--features", FEATURES];
 /// What they are with CUDA.
-const CUDA: &str = "memfit-burn/cuda,memfit-cli/cuda,memfit-burn/tracing,memfit-burn/train";
+const CUDA: &str =
+    "memfit-burn/cuda,memfit-cli/cuda,memfit-burn/ndarray,memfit-burn/tracing,memfit-burn/train";
 
 /// A crate that is not of the workspace.
 const OUTSIDE: &str = "examples/burn-outside/Cargo.toml";

@@ -20,7 +20,7 @@ use burn::tensor::{
     Bool, DType, Distribution, ElementConversion, FloatDType, IndexingUpdateOp, Int, IntDType, Shape, Tensor,
     TensorData, module, s, signal,
 };
-use memfit_burn::{Budget, Flex, FlexDevice, Memfit, attempt, enable, evict_all, report};
+use memfit_burn::{Budget, Device, Flex, FlexDevice, Memfit, attempt, enable, evict_all, report};
 
 /// A result that is read later.
 type Later = Box<dyn FnOnce() -> TensorData + 'static>;
@@ -381,22 +381,25 @@ fn run<B: Backend>(case: &Case<B>, device: &B::Device, before_reading: impl Fn()
 /// There is one device: one test at a time.
 static DEVICE: Mutex<()> = Mutex::new(());
 
-#[test]
-fn every_op_has_the_bits_of_the_plain_backend_and_comes_back_to_them() {
+/// How many ops ran on `device`, and how many of them again.
+fn hold<B>(device: &B::Device) -> (usize, usize)
+where
+    B: memfit_burn::Backend,
+    B::Device: Device<Backend = B>,
+{
     let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
     // What the backend can't do ends in a panic, without memfit too.
     std::panic::set_hook(Box::new(|_| {}));
-    let device = FlexDevice;
     let (mut ran, mut repeated, mut wrong, mut missized) = (0, 0, Vec::new(), Vec::new());
-    for (plain, within) in all::<Flex>().iter().zip(&all::<Memfit<Flex>>()) {
+    for (plain, within) in all::<B>().iter().zip(&all::<Memfit<B>>()) {
         assert_eq!(plain.name, within.name);
-        let Some(expected) = run(plain, &device, || {}) else { continue };
-        enable(&device, Budget::UNLIMITED).unwrap();
-        let kept = run(within, &device, || {});
-        let before = report(&device).engine.recomputes;
-        let evicted = run(within, &device, || evict_all(&device));
-        let again = report(&device).engine.recomputes - before;
-        if report(&device).host.missized > 0 {
+        let Some(expected) = run(plain, device, || {}) else { continue };
+        enable(device, Budget::UNLIMITED).unwrap();
+        let kept = run(within, device, || {});
+        let before = report(device).engine.recomputes;
+        let evicted = run(within, device, || evict_all(device));
+        let again = report(device).engine.recomputes - before;
+        if report(device).host.missized > 0 {
             missized.push(plain.name.clone());
         }
         if evicted != kept || kept.as_ref() != Some(&expected) {
@@ -409,7 +412,22 @@ fn every_op_has_the_bits_of_the_plain_backend_and_comes_back_to_them() {
     println!("{ran} ops, {repeated} of them with repetitions");
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(missized.is_empty(), "of another size than their type says: {missized:?}");
+    (ran, repeated)
+}
+
+#[test]
+fn every_op_has_the_bits_of_plain_flex_and_comes_back_to_them() {
+    let (ran, repeated) = hold::<Flex>(&FlexDevice);
     assert!(ran > 800 && repeated > 700, "{ran} {repeated}");
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn every_op_has_the_bits_of_plain_ndarray_and_comes_back_to_them() {
+    use memfit_burn::{NdArray, NdArrayDevice};
+
+    let (ran, repeated) = hold::<NdArray>(&NdArrayDevice::Cpu);
+    assert!(ran > 650 && repeated > 630, "{ran} {repeated}");
 }
 
 #[test]

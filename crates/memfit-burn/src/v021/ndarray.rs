@@ -6,8 +6,8 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
-use burn_backend::{Bytes, DType, Distribution, TensorMetadata as _};
-use burn_ir::{BaseOperationIr, HandleKind, OperationIr, RandomOpIr, TensorHandle};
+use burn_backend::{Bytes, DType, Distribution, Element as _, TensorMetadata as _};
+use burn_ir::{BaseOperationIr, HandleKind, NumericOperationIr, OperationIr, RandomOpIr, TensorHandle};
 use burn_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
 
 use super::backend::{Backend, Device, base};
@@ -49,6 +49,15 @@ impl Backend for NdArray {
     /// Of what it holds: its buffer may be larger.
     fn taken(handle: &HandleKind<NdArray>) -> Option<u64> {
         array(handle).map(|tensor| (tensor.shape().num_elements() * tensor.dtype().size()) as u64)
+    }
+
+    fn declare(op: &mut OperationIr) {
+        // Indices are of its type of integers, whatever they index; those of floats are cast to what is asked for.
+        if let OperationIr::NumericInt(_, NumericOperationIr::ArgMax(op) | NumericOperationIr::ArgMin(op)) =
+            op
+        {
+            op.out.dtype = i64::dtype();
+        }
     }
 
     fn layout(_handle: &HandleKind<NdArray>) {}
