@@ -83,12 +83,13 @@ fn ours() -> BTreeMap<String, &'static str> {
             "weight_gradients! {" => {
                 what = "recorded by the router, or default where that keeps a larger tensor"
             }
-            "refuse! {" => what = "refused",
             line if line.ends_with("=> { $to! {") => what = "recorded as one op of ours",
             line if line.starts_with('}') => what = "",
             line if what.is_empty() => {
                 if let Some(name) = after(line, "async fn ").filter(|name| name.ends_with("_data")) {
                     ours.insert(name.to_owned(), "read as it is");
+                } else if let Some(name) = after(line, "fn ").filter(|name| name.starts_with("q_")) {
+                    ours.insert(name.to_owned(), "handed over as it is");
                 }
             }
             line => {

@@ -2,15 +2,16 @@
 
 use std::num::NonZeroUsize;
 
-use burn_backend::{Bytes, DType, Distribution, TensorData};
-use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
+use burn_backend::quantization::{QuantScheme, QuantStore};
+use burn_backend::{Bytes, DType, Distribution, QTensorPrimitive as _, TensorData};
+use burn_flex::{Flex, FlexDevice, FlexQTensor, FlexTensor, Layout};
 use burn_ir::{
     BackendIr, BaseOperationIr, HandleKind, ModuleOperationIr, NumericOperationIr, OperationIr, RandomOpIr,
     TensorHandle,
 };
 
 use super::own::method;
-use super::reuse;
+use super::{quantized, reuse};
 
 /// A Burn backend that memfit can run.
 pub trait Backend: BackendIr {
@@ -28,6 +29,11 @@ pub trait Backend: BackendIr {
     /// The distribution that a random op draws from, where memfit draws for it.
     fn distribution(op: &RandomOpIr) -> Distribution {
         op.distribution
+    }
+
+    /// How this backend keeps what is to be quantised by `scheme`; `None` where memfit runs no quantised tensors on it.
+    fn quantizes(_scheme: QuantScheme) -> Option<QuantScheme> {
+        None
     }
 
     /// The address of the bytes behind `handle`, whatever names that address; `None` if it can't be known.
@@ -83,10 +89,19 @@ pub(crate) fn base(op: &OperationIr) -> Option<&BaseOperationIr> {
     }
 }
 
-fn flex(handle: &HandleKind<Flex>) -> Option<&FlexTensor> {
+/// The tensor behind `handle`, which has all bytes but the scales.
+fn flex(handle: &HandleKind<Flex>) -> &FlexTensor {
     match handle {
-        HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => Some(tensor),
-        HandleKind::Quantized(_) => None,
+        HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => tensor,
+        HandleKind::Quantized(tensor) => tensor.tensor(),
+    }
+}
+
+/// The scheme and the scales of a quantised tensor.
+fn scales(handle: &HandleKind<Flex>) -> Option<(QuantScheme, &[f32])> {
+    match handle {
+        HandleKind::Quantized(tensor) => Some((*tensor.scheme(), tensor.scales())),
+        _ => None,
     }
 }
 
@@ -100,11 +115,16 @@ impl Backend for Flex {
 
     fn address(handle: &Self::Handle) -> Option<NonZeroUsize> {
         // The first byte of the buffer, not of the tensor: all views of a buffer have it in common.
-        flex(handle).and_then(|tensor| NonZeroUsize::new(tensor.bytes().as_ptr().addr()))
+        NonZeroUsize::new(flex(handle).bytes().as_ptr().addr())
     }
 
     fn taken(handle: &Self::Handle) -> Option<u64> {
-        flex(handle).map(|tensor| tensor.bytes().len() as u64)
+        let of_scales = scales(handle).map_or(0, |(_, scales)| size_of_val(scales));
+        Some((flex(handle).bytes().len() + of_scales) as u64)
+    }
+
+    fn quantizes(scheme: QuantScheme) -> Option<QuantScheme> {
+        Some(scheme.with_store(QuantStore::Native))
     }
 
     fn declare(op: &mut OperationIr) {
@@ -129,19 +149,26 @@ impl Backend for Flex {
     }
 
     fn layout(handle: &Self::Handle) -> bool {
-        flex(handle).is_some_and(|tensor| tensor.is_contiguous() && tensor.layout().start_offset() == 0)
+        let tensor = flex(handle);
+        tensor.is_contiguous() && tensor.layout().start_offset() == 0
     }
 
-    type Saved = (Layout, DType);
+    /// Of a quantised tensor, its scheme and scale too. Many scales would stay where they are, so such a tensor is not moved.
+    type Saved = (Layout, DType, Option<(QuantScheme, f32)>);
 
-    fn save(handle: &Self::Handle) -> Option<(&[u8], (Layout, DType))> {
-        let tensor = flex(handle)?;
+    fn save(handle: &Self::Handle) -> Option<(&[u8], Self::Saved)> {
+        let scale = match scales(handle) {
+            Some((scheme, &[scale])) => Some((scheme, scale)),
+            Some(_) => return None,
+            None => None,
+        };
+        let tensor = flex(handle);
         let (layout, dtype, bytes) = (tensor.layout(), tensor.dtype(), tensor.bytes());
         let whole = layout.shape().num_elements() * dtype.size() == bytes.len();
-        whole.then(|| (bytes, (layout.clone(), dtype)))
+        whole.then(|| (bytes, (layout.clone(), dtype, scale)))
     }
 
-    fn blank(size: usize, (_, dtype): &(Layout, DType)) -> Bytes {
+    fn blank(size: usize, (_, dtype, _): &Self::Saved) -> Bytes {
         // Bytes that were not allocated for the type of the elements would be copied to others that are: twice the memory.
         match dtype.size() {
             8 => Bytes::from_elems(vec![0_u64; size / 8]),
@@ -151,8 +178,13 @@ impl Backend for Flex {
         }
     }
 
-    fn restore(bytes: Bytes, (layout, dtype): &(Layout, DType)) -> (TensorHandle<Self::Handle>, DType) {
+    fn restore(bytes: Bytes, (layout, dtype, scale): &Self::Saved) -> (TensorHandle<Self::Handle>, DType) {
         let tensor = FlexTensor::new(bytes, layout.clone(), *dtype);
+        let shape = layout.shape().clone();
+        if let &Some((scheme, scale)) = scale {
+            let handle = HandleKind::Quantized(FlexQTensor::new(tensor, scheme, vec![scale]));
+            return (TensorHandle { handle, shape }, DType::QFloat(scheme));
+        }
         let handle = if dtype.is_float() {
             HandleKind::Float(tensor)
         } else if dtype.is_bool() {
@@ -160,10 +192,13 @@ impl Backend for Flex {
         } else {
             HandleKind::Int(tensor)
         };
-        (TensorHandle { handle, shape: layout.shape().clone() }, *dtype)
+        (TensorHandle { handle, shape }, *dtype)
     }
 
     fn shares(op: &OperationIr, input: &bool) -> bool {
+        if let OperationIr::Custom(op) = op {
+            return quantized::is_view(op, *input);
+        }
         match base(op) {
             Some(BaseOperationIr::Reshape(_)) => *input,
             Some(
@@ -196,6 +231,8 @@ pub(crate) fn copy<B: Backend>(
         burn_backend::read_sync(B::float_into_data(B::float_tensor(tensor)))
     } else if dtype.is_int() {
         burn_backend::read_sync(B::int_into_data(B::int_tensor(tensor)))
+    } else if let DType::QFloat(_) = dtype {
+        burn_backend::read_sync(B::q_into_data(B::quantized_tensor(tensor)))
     } else {
         burn_backend::read_sync(B::bool_into_data(B::bool_tensor(tensor)))
     };

@@ -123,8 +123,8 @@ impl<B: Backend> RunnerClient for MemfitClient<B> {
 
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
         let id = self.create_empty_handle();
-        let (shape, dtype) = (data.shape.clone(), data.dtype);
-        self.must(|core| core.put(id, data));
+        let shape = data.shape.clone();
+        let dtype = self.must(|core| core.put(id, data));
         RouterTensor::new(id, shape, dtype, self.clone())
     }
 

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use burn_backend::{DType, ExecutionError, TensorData};
 use burn_ir::{OperationIr, TensorId as BurnId, TensorIr, TensorStatus};
-use burn_router::RunnerClient as _;
 use burn_std::future::DynFut;
 use memfit::engine::kit::map_bytes;
 use memfit::engine::{Call, Engine, Fault, HostError, Output, TensorId};
@@ -19,6 +18,7 @@ use super::host::BurnHost;
 use super::old::Old;
 use super::ops;
 use super::own;
+use super::quantized::kept;
 use super::recipe::Made;
 use super::scratch::{signature, taken};
 use super::span::span;
@@ -156,14 +156,12 @@ impl<B: Backend> Core<B> {
         })
     }
 
-    /// Brings `data` in under the name `id`.
-    pub(super) fn put(&mut self, id: BurnId, data: TensorData) -> Result<(), Fault> {
-        if let DType::QFloat(_) = data.dtype {
-            return Err(Fault::BadCall("quantized tensors are not supported".to_owned()));
-        }
-        let shape = data.shape.clone();
-        let tensor = TensorIr { id, shape, dtype: data.dtype, status: TensorStatus::ReadOnly };
-        self.put_with(&tensor, |host| host.runner.put(id, data))
+    /// Brings `data` in under the name `id`. Returns the type that it has here.
+    pub(super) fn put(&mut self, id: BurnId, data: TensorData) -> Result<DType, Fault> {
+        let (shape, dtype) = (data.shape.clone(), kept::<B>(data.dtype)?);
+        let tensor = TensorIr { id, shape, dtype, status: TensorStatus::ReadOnly };
+        self.put_with(&tensor, |host| host.runner.put(id, data))?;
+        Ok(dtype)
     }
 
     /// Brings in a tensor whose handle `register` makes.
@@ -393,7 +391,7 @@ impl<B: Backend> Core<B> {
         let named = self.named(tensor.id)?;
         self.engine.get(named)?;
         self.engine.host.runner.check()?;
-        let data = self.engine.host.runner.inner().read_tensor_async(ops::read_only(tensor));
+        let data = self.engine.host.runner.read(ops::read_only(tensor));
         if tensor.status == TensorStatus::ReadWrite {
             self.end(tensor.id)?;
         }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use burn_backend::ops::*;
-use burn_backend::quantization::{QuantScheme, QuantizationParametersPrimitive};
+use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{
     BackendTypes, BoolDType, DType, DTypeUsageSet, Distribution, ExecutionError, FloatDType, IntDType,
@@ -14,8 +14,11 @@ use burn_backend::{
 use burn_router::{BackendRouter, RunnerClient as _};
 
 use super::backend::Backend;
-use super::channel::MemfitChannel;
-use super::own::{self, Bool, Call, Float, Int, Kind, Made, T, creations, methods, own};
+use super::channel::{MemfitChannel, client};
+use super::own::{
+    self, Bool, Call, Float, Int, Kind, Made, Quantized, T, creations, lent_methods, methods, own,
+};
+use super::quantized::{Lent, Scales};
 use super::turn::turn;
 use super::weight_gradient::{is_sliced, weight_gradients};
 
@@ -93,15 +96,6 @@ macro_rules! forward_records {
             let _turn = turn();
             let made = Router::<B>::$name($($arg),*);
             $out { $($field: made.$field),* }
-        }
-    )*};
-}
-
-/// Methods that are refused by name.
-macro_rules! refuse {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)*) => {$(
-        fn $name($(_: $ty),*) -> $out {
-            panic!("memfit: `{}`: quantized tensors are not supported", stringify!($name))
         }
     )*};
 }
@@ -414,24 +408,27 @@ impl<B: Backend> ModuleOps<Self> for Memfit<B> {
 }
 
 impl<B: Backend> QTensorOps<Self> for Memfit<B> {
+    own!(quantized, methods);
+    own!(lent, lent_methods);
+
     async fn q_into_data(tensor: T<B>) -> Result<TensorData, ExecutionError> {
         read(tensor).await
     }
 
-    refuse! {
-        q_from_data(data: TensorData, device: &B::Device) -> T<B>;
-        quantize(tensor: T<B>, scheme: &QuantScheme, qparams: QuantizationParametersPrimitive<Self>) -> T<B>;
-        quantize_dynamic(tensor: T<B>, scheme: &QuantScheme) -> T<B>;
-        dequantize(tensor: T<B>, dtype: FloatDType) -> T<B>;
-        q_device(tensor: &T<B>) -> B::Device;
-        q_to_device(tensor: T<B>, device: &B::Device) -> T<B>;
-        q_reshape(tensor: T<B>, shape: Shape) -> T<B>;
-        q_expand(tensor: T<B>, shape: Shape) -> T<B>;
-        q_swap_dims(tensor: T<B>, dim1: usize, dim2: usize) -> T<B>;
-        q_permute(tensor: T<B>, axes: &[usize]) -> T<B>;
-        q_flip(tensor: T<B>, axes: &[usize]) -> T<B>;
-        q_select(tensor: T<B>, dim: usize, indices: T<B>) -> T<B>;
-        q_slice(tensor: T<B>, slices: &[Slice]) -> T<B>;
-        q_gather(dim: usize, tensor: T<B>, indices: T<B>) -> T<B>;
+    fn q_from_data(data: TensorData, device: &B::Device) -> T<B> {
+        let _turn = turn();
+        client(device).register_tensor_data(data)
+    }
+
+    fn q_device(tensor: &T<B>) -> B::Device {
+        tensor.client.device()
+    }
+
+    fn q_to_device(tensor: T<B>, device: &B::Device) -> T<B> {
+        if tensor.client.device() == *device {
+            return tensor;
+        }
+        let data = burn_backend::read_sync(read(tensor));
+        Self::q_from_data(data.unwrap_or_else(|error| panic!("memfit: {error}")), device)
     }
 }

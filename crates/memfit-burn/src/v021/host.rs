@@ -316,8 +316,7 @@ impl<B: Backend> BurnHost<B> {
             return self.hold_with(storage, output, &handle);
         }
         if let Some(data) = copy::<B>(handle, output.shape.clone(), output.dtype) {
-            self.runner.inner().register_tensor_data_id(output.id, data);
-            self.counters.copies += 1;
+            self.counters.copies += u64::from(self.runner.put(output.id, data).is_ok());
         }
         self.hold(storage, output)
     }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use burn_backend::ops::{GridSampleOptions, GridSamplePaddingMode, InterpolateMode};
-use burn_backend::{BoolDType, BoolStore, DType, IntDType, Scalar, Shape};
+use burn_backend::{BoolDType, BoolStore, DType, FloatDType, IntDType, Scalar, Shape};
 
 use super::backend::Backend;
-use super::own::{Bool, Call, Float, Int, Kind, Made, T, Taking};
+use super::own::{Bool, Call, Float, Int, Kind, Made, Quantized, T, Taking};
 
 macro_rules! tensors {
     ($($kind:ident: $inner:ident, $tensor:ident, $handle:ident;)*) => {$(
@@ -38,6 +38,7 @@ tensors! {
     Float: FloatTensorPrimitive, float_tensor, float_tensor_handle;
     Int: IntTensorPrimitive, int_tensor, int_tensor_handle;
     Bool: BoolTensorPrimitive, bool_tensor, bool_tensor_handle;
+    Quantized: QuantizedTensorPrimitive, quantized_tensor, quantized_tensor_handle;
 }
 
 impl<B: Backend, One: Made<B>, Other: Made<B>> Made<B> for (One, Other) {
@@ -93,6 +94,7 @@ fn at<V: Copy>(list: &[V], place: u64) -> Option<V> {
 
 const INTS: [DType; 8] =
     [DType::I64, DType::I32, DType::I16, DType::I8, DType::U64, DType::U32, DType::U16, DType::U8];
+const FLOATS: [DType; 5] = [DType::F64, DType::F32, DType::Flex32, DType::F16, DType::BF16];
 const BOOLS: [DType; 3] =
     [DType::Bool(BoolStore::Native), DType::Bool(BoolStore::U8), DType::Bool(BoolStore::U32)];
 const PADDINGS: [GridSamplePaddingMode; 3] =
@@ -123,6 +125,8 @@ values! {
     };
     IntDType: |value, call| { call.given.dtype = Some(value.into()); call.number(place(&INTS, &value.into())) },
         |from| at(&INTS, from.number()?).map(IntDType::from);
+    FloatDType: |value, call| { call.given.dtype = Some(value.into()); call.number(place(&FLOATS, &value.into())) },
+        |from| at(&FLOATS, from.number()?).map(FloatDType::from);
     BoolDType: |value, call| { call.given.dtype = Some(value.into()); call.number(place(&BOOLS, &value.into())) },
         |from| at(&BOOLS, from.number()?).map(BoolDType::from);
     Shape: |value, call| {

@@ -20,6 +20,7 @@ mod old;
 mod operands;
 mod ops;
 mod own;
+mod quantized;
 mod recipe;
 mod reuse;
 mod runner;

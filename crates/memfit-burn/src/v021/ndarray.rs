@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
+use burn_backend::quantization::QuantScheme;
 use burn_backend::{Bytes, DType, Distribution, Element as _, TensorMetadata as _};
 use burn_ir::{BaseOperationIr, HandleKind, NumericOperationIr, OperationIr, RandomOpIr, TensorHandle};
 use burn_ndarray::{NdArray, NdArrayDevice, NdArrayTensor};
@@ -35,6 +36,10 @@ impl Backend for NdArray {
             Distribution::Default if !op.out.dtype.is_float() => Distribution::Uniform(0.0, 255.0),
             distribution => distribution,
         }
+    }
+
+    fn quantizes(scheme: QuantScheme) -> Option<QuantScheme> {
+        Some(scheme)
     }
 
     fn address(handle: &HandleKind<NdArray>) -> Option<NonZeroUsize> {

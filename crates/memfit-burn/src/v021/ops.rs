@@ -14,13 +14,16 @@ use rustc_hash::FxHasher;
 
 use super::backend::base;
 use super::draws::random;
-use super::own;
-use super::own::method;
+use super::own::{self, method};
+use super::quantized;
 
 /// Bytes of `tensor`.
 pub(crate) fn bytes(tensor: &TensorIr) -> u64 {
     let elements = tensor.shape.num_elements() as u64;
-    elements.saturating_mul(tensor.dtype.size() as u64)
+    match &tensor.dtype {
+        DType::QFloat(scheme) => quantized::bytes(elements, scheme),
+        dtype => elements.saturating_mul(dtype.size() as u64),
+    }
 }
 
 /// `tensor`, to be read only.

@@ -6,12 +6,14 @@
 use std::ops::Range;
 
 use burn_backend::ops::GridSampleOptions;
-use burn_backend::{BoolDType, DType, IntDType, Scalar, Shape};
+use burn_backend::quantization::QuantScheme;
+use burn_backend::{BoolDType, DType, FloatDType, IntDType, Scalar, Shape, Slice};
 use burn_ir::{CustomOpIr, OperationIr, TensorHandle, TensorIr, TensorStatus};
 use burn_router::{RouterTensor, RunnerClient as _};
 
 use super::backend::Backend;
 use super::channel::MemfitClient;
+use super::quantized::{Lent, Scales};
 
 /// A tensor of whatever kind, as a program holds it.
 pub(super) type T<B> = RouterTensor<MemfitClient<B>>;
@@ -86,6 +88,24 @@ macro_rules! own {
         rfft(signal: Float, dim: usize, n: Option<usize>) -> (Float, Float), spectrum;
         irfft(re: Float, im: Float, dim: usize, n: Option<usize>) -> Float, signal;
     } };
+    (quantized, $to:ident) => { $to! {
+        dequantize(tensor: Quantized, dtype: FloatDType) -> Float, like;
+        q_reshape(tensor: Quantized, shape: Shape) -> Quantized, reshaped;
+        q_expand(tensor: Quantized, shape: Shape) -> Quantized, reshaped;
+        q_swap_dims(tensor: Quantized, dim1: usize, dim2: usize) -> Quantized, swapped;
+        q_select(tensor: Quantized, dim: usize, indices: Int) -> Quantized, selected;
+        q_gather(dim: usize, tensor: Quantized, indices: Int) -> Quantized, gathered;
+        q_argmax(tensor: Quantized, dim: usize, dtype: IntDType) -> Int, reduced;
+        q_argmin(tensor: Quantized, dim: usize, dtype: IntDType) -> Int, reduced;
+    } };
+    // Those to which an argument is lent.
+    (lent, $to:ident) => { $to! {
+        quantize(tensor: Float; scheme: QuantScheme; scales: Scales) -> Quantized, like;
+        quantize_dynamic(tensor: Float; scheme: QuantScheme) -> Quantized, like;
+        q_permute(tensor: Quantized; axes: [usize]) -> Quantized, permuted;
+        q_flip(tensor: Quantized; axes: [usize]) -> Quantized, like;
+        q_slice(tensor: Quantized; slices: [Slice]) -> Quantized, sliced;
+    } };
     // Those that are made from nothing: the device is the last argument but for the type.
     (made, $to:ident) => { $to! {
         int_full(shape: Shape, value: Scalar; dtype: IntDType) -> Int, given;
@@ -108,6 +128,22 @@ macro_rules! methods {
     )*};
 }
 pub(super) use methods;
+
+/// The same where an argument is lent.
+macro_rules! lent_methods {
+    ($($name:ident($tensor:ident: $kind:ty; $lent:ident: $what:ty $(; $last:ident: $last_kind:ty)?) -> $out:ty, $shapes:ident;)*) => {$(
+        fn $name($tensor: <$kind as Kind<B>>::Outer, $lent: &$what $(, $last: <$last_kind as Kind<B>>::Outer)?) -> <$out as Made<B>>::Outer {
+            let _turn = turn();
+            let mut call = Call::<B>::new(stringify!($name));
+            <$kind as Kind<B>>::give($tensor, &mut call);
+            <$what as Lent<B>>::give($lent, &mut call);
+            $(<$last_kind as Kind<B>>::give($last, &mut call);)?
+            let made = own::shapes::$shapes(&call.inputs, &call.given);
+            <$out as Made<B>>::outer(&mut call.record(&made).into_iter())
+        }
+    )*};
+}
+pub(super) use lent_methods;
 
 /// The same for what is made from nothing.
 macro_rules! creations {
@@ -154,6 +190,8 @@ pub enum Float {}
 pub enum Int {}
 /// Tensors of truth values.
 pub enum Bool {}
+/// Tensors of quantised floats.
+pub enum Quantized {}
 
 /// A method that is being called.
 pub struct Call<B: Backend> {
@@ -170,6 +208,7 @@ pub(super) struct Given {
     pub(super) shape: Option<Shape>,
     pub(super) range: Option<Range<i64>>,
     pub(super) numbers: Vec<usize>,
+    pub(super) slices: Vec<Slice>,
     pub(super) dtype: Option<DType>,
 }
 
@@ -241,12 +280,14 @@ macro_rules! names {
 }
 
 /// All methods.
-const METHODS: [&[&str]; 6] = [
+const METHODS: [&[&str]; 8] = [
     own!(activation, names),
     own!(float, names),
     own!(int, names),
     own!(bool, names),
     own!(module, names),
+    own!(quantized, names),
+    own!(lent, names),
     own!(made, names),
 ];
 
@@ -270,6 +311,17 @@ pub(super) fn run<B: Backend>(
             }
         )*};
     }
+    macro_rules! try_lending {
+        ($($name:ident($tensor:ident: $kind:ty; $lent:ident: $what:ty $(; $last:ident: $last_kind:ty)?) -> $out:ty, $shapes:ident;)*) => {$(
+            if method == stringify!($name) {
+                let $tensor = <$kind as Kind<B>>::take(from)?;
+                let $lent = <$what as Lent<B>>::take(from)?;
+                $(let $last = <$last_kind as Kind<B>>::take(from)?;)?
+                <$out as Made<B>>::put(B::$name($tensor, &$lent $(, $last)?), &mut made);
+                return Some(made);
+            }
+        )*};
+    }
     macro_rules! try_makers {
         ($($name:ident($($arg:ident: $kind:ty),*; $dtype:ident: $ty:ty) -> $out:ty, $shapes:ident;)*) => {$(
             if method == stringify!($name) {
@@ -285,6 +337,8 @@ pub(super) fn run<B: Backend>(
     own!(int, try_methods);
     own!(bool, try_methods);
     own!(module, try_methods);
+    own!(quantized, try_methods);
+    own!(lent, try_lending);
     own!(made, try_makers);
     None
 }
@@ -360,6 +414,47 @@ pub(super) mod shapes {
     /// As many samples as were asked for, or as half a spectrum stands for.
     pub(in super::super) fn signal(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
         [along(inputs, given, |asked, half| asked.unwrap_or(2 * half.saturating_sub(1)))]
+    }
+
+    fn shaped(inputs: &[TensorIr], given: &Given, sizes: Vec<usize>) -> [(Shape, DType); 1] {
+        [(sizes.into(), dtype(inputs, given))]
+    }
+
+    /// As the first input, in the shape that was given.
+    pub(in super::super) fn reshaped(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        shaped(inputs, given, given.shape.as_ref().map_or_else(Vec::new, |shape| shape.to_vec()))
+    }
+
+    /// As the first input, with the two dimensions swapped that were given.
+    pub(in super::super) fn swapped(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        let mut sizes = inputs[0].shape.to_vec();
+        if let [one, other] = given.numbers[..] {
+            sizes.swap(one, other);
+        }
+        shaped(inputs, given, sizes)
+    }
+
+    /// As the first input, its dimensions in the order that was given.
+    pub(in super::super) fn permuted(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        shaped(inputs, given, given.numbers.iter().map(|&axis| inputs[0].shape[axis]).collect())
+    }
+
+    /// As the first input, with an element for each index along a dimension.
+    pub(in super::super) fn selected(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        [along(inputs, given, |_, _| inputs[1].shape.num_elements())]
+    }
+
+    /// As the indices, which are the second input.
+    pub(in super::super) fn gathered(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        shaped(inputs, given, inputs[1].shape.to_vec())
+    }
+
+    /// What the slices that were given leave of the first input.
+    pub(in super::super) fn sliced(inputs: &[TensorIr], given: &Given) -> [(Shape, DType); 1] {
+        let mut sizes = inputs[0].shape.to_vec();
+        let slices = sizes.iter_mut().zip(&given.slices);
+        slices.for_each(|(size, slice)| *size = slice.output_size(*size));
+        shaped(inputs, given, sizes)
     }
 
     /// The shape that was given, or as many elements as a range has.
