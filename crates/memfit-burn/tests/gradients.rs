@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::cast_precision_loss, reason = "a test")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+mod beside;
 
+use beside::{Beside, quietly, tried};
 use burn::backend::Autodiff;
 use burn::tensor::activation as act;
 use burn::tensor::backend::AutodiffBackend;
@@ -14,7 +14,7 @@ use burn::tensor::ops::{
     InterpolateMode, InterpolateOptions,
 };
 use burn::tensor::{DType, FloatDType, Int, Tensor, TensorData, module, signal};
-use memfit_burn::{Budget, Device, Flex, FlexDevice, Memfit, enable, evict_all, report};
+use memfit_burn::{Device, Flex, FlexDevice, Memfit};
 
 type Function<A> = Box<dyn Fn(Tensor<A, 2>, Tensor<A, 2>) -> Tensor<A, 1>>;
 
@@ -183,7 +183,7 @@ fn run<A: AutodiffBackend>(
     device: &A::Device,
     between: impl Fn(),
 ) -> Option<Vec<TensorData>> {
-    let run = || {
+    tried(|| {
         A::seed(device, 5);
         let (x, y) = (numbers::<A>(1, dtype, device), numbers::<A>(4, dtype, device));
         // Beside their last use here, so that they are made once more by ops of the backend.
@@ -195,12 +195,8 @@ fn run<A: AutodiffBackend>(
         let gradient = |tensor: &Tensor<A, 2>| tensor.grad(&gradients).map(Tensor::into_data);
         let gradients = [gradient(&x), gradient(&y)].into_iter().flatten();
         [made.into_data()].into_iter().chain(gradients).collect()
-    };
-    catch_unwind(AssertUnwindSafe(run)).ok()
+    })
 }
-
-/// There is one hook for panics: one test at a time.
-static HOOK: Mutex<()> = Mutex::new(());
 
 /// How many functions ran on `device`, and how many of them with repetitions.
 fn hold<B>(device: &B::Device) -> (usize, usize)
@@ -208,38 +204,18 @@ where
     B: memfit_burn::Backend,
     B::Device: Device<Backend = B>,
 {
-    let _alone = HOOK.lock().unwrap_or_else(PoisonError::into_inner);
-    // What the backend can't do ends in a panic, without memfit too.
-    std::panic::set_hook(Box::new(|_| {}));
-    let (mut ran, mut repeated, mut wrong, mut missized) = (0, 0, Vec::new(), Vec::new());
     let (plain, within) = (functions::<Autodiff<B>>(), functions::<Autodiff<Memfit<B>>>());
-    let dtypes = [DType::F32, DType::F64, DType::F16, DType::BF16];
-    for (dtype, ((name, plain), (_, within))) in
-        dtypes.iter().flat_map(|dtype| plain.iter().zip(&within).map(move |pair| (*dtype, pair)))
-    {
-        let expected = run(plain, dtype, device, || {});
-        if expected.is_none() {
-            println!("the backend itself can't: {name} {dtype:?}");
-            continue;
+    let mut beside = Beside::default();
+    quietly(|| {
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+            for ((name, plain), (_, within)) in plain.iter().zip(&within) {
+                let plain = |then: &dyn Fn()| run(plain, dtype, device, then);
+                let within = |then: &dyn Fn()| run(within, dtype, device, then);
+                beside.case(format!("{name} {dtype:?}"), device, plain, within);
+            }
         }
-        enable(device, Budget::UNLIMITED).unwrap();
-        let kept = run(within, dtype, device, || {});
-        let evicted = run(within, dtype, device, || evict_all(device));
-        if kept != expected || evicted != expected {
-            wrong.push(format!("{name} {dtype:?}"));
-        }
-        let report = report(device);
-        if report.host.missized + report.host.unexpected > 0 {
-            missized.push(format!("{name} {dtype:?}"));
-        }
-        ran += 1;
-        repeated += usize::from(report.engine.recomputes > 0);
-    }
-    let _ = std::panic::take_hook();
-    println!("{ran} functions, {repeated} of them with repetitions");
-    assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(missized.is_empty(), "of another size than counted: {missized:?}");
-    (ran, repeated)
+    });
+    beside.held()
 }
 
 #[test]

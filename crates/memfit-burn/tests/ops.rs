@@ -9,9 +9,9 @@
     reason = "a test"
 )]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+mod beside;
 
+use beside::{Beside, alone, quietly, tried};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{
     ConvOptions, ConvTransposeOptions, InterpolateMode, InterpolateOptions, UnfoldOptions,
@@ -20,7 +20,7 @@ use burn::tensor::{
     Bool, DType, Distribution, ElementConversion, FloatDType, IndexingUpdateOp, Int, IntDType, Shape, Tensor,
     TensorData, module, s, signal,
 };
-use memfit_burn::{Budget, Device, Flex, FlexDevice, Memfit, attempt, enable, evict_all, report};
+use memfit_burn::{Budget, Device, Flex, FlexDevice, Memfit, attempt, enable};
 
 /// A result that is read later.
 type Later = Box<dyn FnOnce() -> TensorData + 'static>;
@@ -369,17 +369,13 @@ fn all<B: Backend>() -> Vec<Case<B>> {
 }
 
 fn run<B: Backend>(case: &Case<B>, device: &B::Device, before_reading: impl Fn()) -> Option<Vec<TensorData>> {
-    let run = || {
+    tried(|| {
         B::seed(device, 11);
         let later = (case.run)(device);
         before_reading();
         later.into_iter().map(|read| read()).collect()
-    };
-    catch_unwind(AssertUnwindSafe(run)).ok()
+    })
 }
-
-/// There is one device: one test at a time.
-static DEVICE: Mutex<()> = Mutex::new(());
 
 /// How many ops ran on `device`, and how many of them again.
 fn hold<B>(device: &B::Device) -> (usize, usize)
@@ -387,32 +383,15 @@ where
     B: memfit_burn::Backend,
     B::Device: Device<Backend = B>,
 {
-    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
-    // What the backend can't do ends in a panic, without memfit too.
-    std::panic::set_hook(Box::new(|_| {}));
-    let (mut ran, mut repeated, mut wrong, mut missized) = (0, 0, Vec::new(), Vec::new());
-    for (plain, within) in all::<B>().iter().zip(&all::<Memfit<B>>()) {
-        assert_eq!(plain.name, within.name);
-        let Some(expected) = run(plain, device, || {}) else { continue };
-        enable(device, Budget::UNLIMITED).unwrap();
-        let kept = run(within, device, || {});
-        let before = report(device).engine.recomputes;
-        let evicted = run(within, device, || evict_all(device));
-        let again = report(device).engine.recomputes - before;
-        if report(device).host.missized > 0 {
-            missized.push(plain.name.clone());
+    let mut beside = Beside::default();
+    quietly(|| {
+        for (plain, within) in all::<B>().iter().zip(&all::<Memfit<B>>()) {
+            assert_eq!(plain.name, within.name);
+            let what = plain.name.clone();
+            beside.case(what, device, |then| run(plain, device, then), |then| run(within, device, then));
         }
-        if evicted != kept || kept.as_ref() != Some(&expected) {
-            wrong.push(plain.name.clone());
-        }
-        ran += 1;
-        repeated += usize::from(again > 0);
-    }
-    let _ = std::panic::take_hook();
-    println!("{ran} ops, {repeated} of them with repetitions");
-    assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(missized.is_empty(), "of another size than their type says: {missized:?}");
-    (ran, repeated)
+    });
+    beside.held()
 }
 
 #[test]
@@ -432,7 +411,7 @@ fn every_op_has_the_bits_of_plain_ndarray_and_comes_back_to_them() {
 
 #[test]
 fn unsigned_integers_are_refused_by_name() {
-    let _alone = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let device = FlexDevice;
     for dtype in [IntDType::U64, IntDType::U32, IntDType::U16, IntDType::U8] {
         enable(&device, Budget::UNLIMITED).unwrap();
