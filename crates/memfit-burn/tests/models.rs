@@ -25,8 +25,8 @@ fn floors(training: &Training) -> (u64, u64, u64) {
 }
 
 fn small(model: Model) -> Training {
-    // Of VGG's bytes all but a few are weights where the batch is small, and those can't go.
-    let batch = if model == Model::Vgg16 { 16 } else { 3 };
+    // Of these networks' bytes all but a few are weights and their gradients where the batch is small, and those can't go.
+    let batch = if matches!(model, Model::Vgg16 | Model::Vae) { 16 } else { 3 };
     Training { batch, steps: 3, seed: 5, gradients: true, ..Training::new(model) }
 }
 
@@ -75,8 +75,8 @@ static DEVICE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 fn networks_learn_the_same() {
     let _alone = DEVICE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for (model, _, _) in Model::ALL {
-        // Others learn the same in the tests below, and one has the ops of a smaller one.
-        let here = matches!(model, Model::Vgg16 | Model::Spos);
+        // Others learn the same in the tests below, and some have the ops of a smaller one.
+        let here = matches!(model, Model::Vgg16 | Model::Spos | Model::Vae);
         if !here && !all() {
             continue;
         }

@@ -1,34 +1,44 @@
 //! Small real networks on data that is made up: what `memfit run` trains, and what the tests hold against each other.
 
 mod blocks;
+mod convnext;
 mod data;
+mod diffusion;
 mod exact;
+mod gpt;
+mod recurrent;
 mod resnet;
 mod runs;
 mod shufflenet;
-mod text;
 mod unet;
+mod vae;
 mod vgg;
+mod vit;
 
 use std::time::{Duration, Instant};
 
 use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::momentum::MomentumConfig;
-use burn::optim::{AdamConfig, GradientsParams, Optimizer, SgdConfig};
+use burn::optim::{AdamConfig, AdamWConfig, GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion as _, Tensor};
 
+use convnext::ConvNext;
 pub use data::{Batch, Noise};
+use diffusion::Denoiser;
 pub use exact::Apart;
 use exact::Sample;
+use gpt::Gpt;
+use recurrent::{Gated, Lstm};
 use resnet::ResNet;
 pub use runs::{
     Where, balanced, balanced_peak, clear, draws_as_alone, gradients, lossy, plain, saved, take_lost, within,
 };
 use shufflenet::ShuffleNet;
-use text::{Gpt, Recurrent};
 use unet::UNet;
+use vae::Vae;
 use vgg::Vgg;
+use vit::Vit;
 
 const CLASSES: usize = 10;
 const IMAGE: usize = 32;
@@ -60,11 +70,21 @@ pub enum Model {
     Lstm,
     /// A single-path one-shot network, which takes another path in each step.
     Spos,
+    /// A vision transformer with dropout, of Burn's own layers.
+    Vit,
+    /// A small ConvNeXt.
+    ConvNext,
+    /// A variational autoencoder, which draws random numbers in its forward pass.
+    Vae,
+    /// A step of diffusion.
+    Diffusion,
+    /// Two layers of Burn's GRU.
+    Gru,
 }
 
 impl Model {
     /// All, with their names and default batches.
-    pub const ALL: [(Model, &str, usize); 8] = [
+    pub const ALL: [(Model, &str, usize); 13] = [
         (Model::ResNet18, "resnet18", 16),
         (Model::ResNet50, "resnet50", 16),
         (Model::ShuffleNet, "shufflenet", 16),
@@ -73,6 +93,11 @@ impl Model {
         (Model::Gpt, "gpt", 8),
         (Model::Lstm, "lstm", 16),
         (Model::Spos, "spos", 16),
+        (Model::Vit, "vit", 16),
+        (Model::ConvNext, "convnext", 16),
+        (Model::Vae, "vae", 16),
+        (Model::Diffusion, "diffusion", 8),
+        (Model::Gru, "gru", 16),
     ];
 
     /// The network called `name`.
@@ -170,7 +195,7 @@ impl Training {
     fn data<B: Backend>(&self, noise: &mut Noise, device: &B::Device) -> Batch<B> {
         match self.model {
             Model::UNet => data::discs(noise, self.batch, IMAGE, device),
-            Model::Gpt | Model::Lstm => data::counting(noise, self.batch, LENGTH, WORDS, device),
+            Model::Gpt | Model::Lstm | Model::Gru => data::counting(noise, self.batch, LENGTH, WORDS, device),
             _ => data::waves(noise, self.batch, IMAGE, CLASSES, device),
         }
     }
@@ -184,11 +209,8 @@ impl Training {
     fn with<B: AutodiffBackend, W: Work<B>>(&self, device: &B::Device, work: W) -> W::Out {
         B::seed(device, self.seed);
         let slow = || {
-            SgdConfig::new().with_momentum(Some(MomentumConfig {
-                momentum: 0.9,
-                dampening: 0.0,
-                nesterov: false,
-            }))
+            let momentum = MomentumConfig { momentum: 0.9, dampening: 0.0, nesterov: false };
+            SgdConfig::new().with_momentum(Some(momentum))
         };
         match self.model {
             Model::ResNet18 => {
@@ -207,7 +229,12 @@ impl Training {
             Model::Vgg16 => work.on(Vgg::<B>::new(CLASSES, device), slow().init(), 0.02),
             Model::UNet => work.on(UNet::<B>::new(device), slow().init(), 0.05),
             Model::Gpt => work.on(Gpt::<B>::new(WORDS, LENGTH, device), AdamConfig::new().init(), 3e-3),
-            Model::Lstm => work.on(Recurrent::<B>::new(WORDS, device), AdamConfig::new().init(), 1e-2),
+            Model::Lstm => work.on(Lstm::<B>::new(WORDS, device), AdamConfig::new().init(), 1e-2),
+            Model::Gru => work.on(Gated::<B>::new(WORDS, device), AdamConfig::new().init(), 1e-2),
+            Model::Vit => work.on(Vit::<B>::new(IMAGE, CLASSES, device), AdamWConfig::new().init(), 1e-3),
+            Model::ConvNext => work.on(ConvNext::<B>::new(CLASSES, device), AdamWConfig::new().init(), 1e-3),
+            Model::Vae => work.on(Vae::<B>::new(IMAGE, device), AdamConfig::new().init(), 1e-3),
+            Model::Diffusion => work.on(Denoiser::<B>::new(device), AdamConfig::new().init(), 1e-3),
         }
     }
 }

@@ -26,8 +26,8 @@ struct Named(Model);
 
 impl ValueEnum for Named {
     fn value_variants<'a>() -> &'a [Named] {
-        const ALL: [Named; 8] = {
-            let mut all = [Named(Model::ResNet18); 8];
+        const ALL: [Named; Model::ALL.len()] = {
+            let mut all = [Named(Model::ResNet18); Model::ALL.len()];
             let mut at = 0;
             while at < all.len() {
                 all[at] = Named(Model::ALL[at].0);

@@ -1,7 +1,6 @@
-//! A GPT with dropout, and an LSTM.
+//! A GPT with dropout.
 //!
-//! Sources: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019); Hochreiter and Schmidhuber, "Long
-//! Short-Term Memory" (1997).
+//! Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
 
 use burn::module::Module;
 use burn::nn::{
@@ -96,64 +95,5 @@ impl<B: Backend> Net<B> for Gpt<B> {
         }
         let logits = self.head.forward(self.norm.forward(x));
         Some(cross_entropy(logits.flatten(0, 1), batch.targets))
-    }
-}
-
-/// What an LSTM does to a word.
-#[derive(Module, Debug)]
-struct Cell<B: Backend> {
-    gates: Linear<B>,
-}
-
-impl<B: Backend> Cell<B> {
-    fn new(device: &B::Device) -> Cell<B> {
-        Cell { gates: LinearConfig::new(2 * WIDTH, 4 * WIDTH).init(device) }
-    }
-
-    /// Over words of `[batch, length, WIDTH]`.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [batch, length, width] = x.dims();
-        let device = x.device();
-        let mut hidden = Tensor::<B, 2>::zeros([batch, width], &device);
-        let mut memory = hidden.clone();
-        let mut seen = Vec::with_capacity(length);
-        for at in 0..length {
-            let word = x.clone().narrow(1, at, 1).reshape([batch, width]);
-            let gates = self.gates.forward(Tensor::cat(vec![word, hidden], 1));
-            let gate = |at: usize| gates.clone().narrow(1, at * width, width);
-            memory = memory * activation::sigmoid(gate(0)) + gate(1).tanh() * activation::sigmoid(gate(2));
-            hidden = memory.clone().tanh() * activation::sigmoid(gate(3));
-            seen.push(hidden.clone().unsqueeze_dim::<3>(1));
-        }
-        Tensor::cat(seen, 1)
-    }
-}
-
-/// Two layers of LSTM.
-#[derive(Module, Debug)]
-pub(crate) struct Recurrent<B: Backend> {
-    words: Embedding<B>,
-    layers: Vec<Cell<B>>,
-    head: Linear<B>,
-}
-
-impl<B: Backend> Recurrent<B> {
-    /// Over `words` words.
-    pub(crate) fn new(words: usize, device: &B::Device) -> Recurrent<B> {
-        Recurrent {
-            words: EmbeddingConfig::new(words, WIDTH).init(device),
-            layers: (0..2).map(|_| Cell::new(device)).collect(),
-            head: LinearConfig::new(WIDTH, words).init(device),
-        }
-    }
-}
-
-impl<B: Backend> Net<B> for Recurrent<B> {
-    fn loss(&self, batch: Batch<B>, _step: usize) -> Option<Tensor<B, 1>> {
-        let mut x = self.words.forward(batch.tokens?);
-        for layer in &self.layers {
-            x = layer.forward(x);
-        }
-        Some(cross_entropy(self.head.forward(x).flatten(0, 1), batch.targets))
     }
 }
