@@ -1,7 +1,7 @@
 //! A small ConvNeXt: depthwise convolutions of 7 × 7, layer norms over channels, wide pointwise layers, scaled residuals.
 //!
-//! Source: Liu et al., "A ConvNet for the 2020s" (CVPR 2022), with a third of the width and the depth of its smallest, and
-//! patches of 2 × 2.
+//! Source: Liu et al., "A ConvNet for the 2020s" (CVPR 2022), with a third of the width of its smallest network, three stages of two
+//! blocks, and patches of 2 × 2.
 
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
