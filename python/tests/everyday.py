@@ -33,6 +33,8 @@ SHARES = (0.8, 0.5, 0.3)
 FACES = ("enable", "fit")
 SPARE = 0.05
 """A budget is at least the floor, and so much of what a step takes beyond it."""
+FOLLOWED = 4
+"""Refusals at most until the budget that they name does, where things are decided op by op."""
 PLANNING = 1 << 30
 """Bytes that planning may take."""
 
@@ -411,6 +413,18 @@ def attempt(case: Case, shim: Any, face: str, budget: int, plain: dict[str, Any]
     return told
 
 
+def followed(case: Case, shim: Any, face: str, told: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """What comes of the budget that a refusal names.
+
+    Op by op that is a lower bound, as later ops may need more: then of the one that the next refusal names.
+    """
+    for _ in range(FOLLOWED if face == "enable" else 1):
+        told = attempt(case, shim, face, told["least"], plain)
+        if not told.get("least"):
+            break
+    return told
+
+
 def prepare(path: str) -> Any:
     """The library that counts, which is at `path`."""
     shim = ctypes.CDLL(path)
@@ -444,7 +458,7 @@ def main() -> None:
         told = attempt(case, shim, face, budget_of(needs, float(share)), plain)
         told["run"] = word
         if told.get("least") and (face == "fit" or told["slow"]):
-            told["then"] = attempt(case, shim, face, told["least"], plain)
+            told["then"] = followed(case, shim, face, told, plain)
         print(json.dumps(told), flush=True)
 
 
