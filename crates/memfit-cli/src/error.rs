@@ -13,8 +13,13 @@ pub(crate) enum Error {
         /// What it says.
         failure: Failure,
     },
-    /// A replay ran out of room, or of patience.
-    Stuck(String),
+    /// Something ran out of room, or of patience.
+    Stuck {
+        /// Why.
+        why: String,
+        /// Whether looking ahead may help.
+        online: bool,
+    },
     /// A training does not fit.
     #[cfg(feature = "run")]
     Small {
@@ -51,7 +56,7 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Failure { failure, .. } => failure.exit_code(),
-            Error::Stuck(_) => 1,
+            Error::Stuck { .. } => 1,
             #[cfg(feature = "run")]
             Error::Small { .. } => 1,
             #[cfg(feature = "run")]
@@ -103,7 +108,10 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Error::Failure { failure, .. } => failure.hint(),
-            Error::Stuck(_) => Some("a larger `--budget`, or `--mode planned`, may do".to_owned()),
+            Error::Stuck { online: true, .. } => {
+                Some("a larger `--budget`, or `--mode planned`, may do".to_owned())
+            }
+            Error::Stuck { online: false, .. } => Some("a larger `--budget` may do".to_owned()),
             #[cfg(feature = "run")]
             Error::Small { hint, .. } => Some(hint.clone()),
             #[cfg(feature = "run")]
@@ -127,7 +135,7 @@ impl std::fmt::Display for Error {
                 write!(f, "`{file}`: {failure}")
             }
             Error::Failure { failure, .. } => failure.fmt(f),
-            Error::Stuck(why) => f.write_str(why),
+            Error::Stuck { why, .. } => f.write_str(why),
             #[cfg(feature = "run")]
             Error::Small { message, .. } | Error::Training(message) => f.write_str(message),
             #[cfg(feature = "run")]

@@ -91,8 +91,10 @@ impl Default for Call<'_> {
 /// What happens to bytes when the program gives up its last reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dealloc {
-    /// The bytes go at once; the tensor stays recomputable while others may need it.
+    /// The bytes go at once, unless the program holds what is gone and would be computed from them: then the evictor says when.
     #[default]
+    EvictUnneeded,
+    /// The bytes go at once; the tensor stays recomputable while others may need it. As DTR has it.
     EagerEvict,
     /// The tensor goes for good, its children stay for good; waits until no evicted tensor depends on it.
     Banish,
@@ -102,8 +104,12 @@ pub enum Dealloc {
 
 impl Dealloc {
     /// Every mode with its name on the command line.
-    pub const ALL: [(Dealloc, &str); 3] =
-        [(Dealloc::EagerEvict, "eager-evict"), (Dealloc::Banish, "banish"), (Dealloc::Ignore, "ignore")];
+    pub const ALL: [(Dealloc, &str); 4] = [
+        (Dealloc::EvictUnneeded, "evict-unneeded"),
+        (Dealloc::EagerEvict, "eager-evict"),
+        (Dealloc::Banish, "banish"),
+        (Dealloc::Ignore, "ignore"),
+    ];
 
     /// The mode called `name`.
     #[must_use]

@@ -65,13 +65,15 @@ impl<H: Host> Engine<'_, H> {
         }
         self.make_all_whole();
         self.discard_spare();
-        if self.settings.dealloc != Dealloc::EagerEvict {
+        if !matches!(self.settings.dealloc, Dealloc::EvictUnneeded | Dealloc::EagerEvict) {
             return;
         }
         let dead: Vec<u32> =
             self.state.pool().filter(|&storage| self.state.storage(storage).held == 0).collect();
         for storage in dead {
-            self.evict(storage);
+            if !self.serves(storage) {
+                self.evict(storage);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::call::{Dealloc, Fate, Output, TensorId};
+use crate::call::{Dealloc, Output, TensorId};
 use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::host::Host;
@@ -15,9 +15,11 @@ impl<H: Host> Engine<'_, H> {
         match self.settings.dealloc {
             // The plan says when.
             _ if self.is_guided() => {}
-            Dealloc::EagerEvict => {
+            Dealloc::EvictUnneeded | Dealloc::EagerEvict => {
                 if self.state.storage(storage).in_pool {
-                    self.evict(storage);
+                    if !self.serves(storage) {
+                        self.evict(storage);
+                    }
                 } else if self.settings.forget && self.is_dear(storage) {
                     self.banish(storage);
                 }
@@ -472,26 +474,6 @@ impl<H: Host> Engine<'_, H> {
             }
         }
         Ok(())
-    }
-
-    /// What would become of the bytes of `tensor` if the program gave up one reference to it.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault::Unknown`].
-    pub fn fate(&self, tensor: TensorId) -> Result<Fate, Fault> {
-        self.known(tensor)?;
-        let storage = self.state.storage_of(tensor.0);
-        let this = self.state.storage(storage); // A copy that is under way locks it, and changes nothing.
-        Ok(if this.held > 1 || self.pins.contains_key(&storage) {
-            Fate::Held
-        } else if this.evictable {
-            Fate::Repeatable
-        } else if this.tensors.iter().any(|&tensor| self.state.tensor(tensor).users > 0) {
-            Fate::Needed
-        } else {
-            Fate::Free
-        })
     }
 
     fn made_by(&self, storage: u32, record: u32) -> bool {

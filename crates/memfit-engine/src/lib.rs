@@ -41,6 +41,7 @@ mod copies;
 mod differs;
 mod engine;
 pub mod evict;
+mod fate;
 mod fault;
 mod few;
 mod follow;

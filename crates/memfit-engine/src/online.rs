@@ -38,11 +38,13 @@ impl<H: Host> Engine<'_, H> {
 
     /// The tier with room from which `storage` would be back sooner than by computing it again; the nearest, of several.
     fn cheaper_tier(&mut self, storage: u32, size: Bytes) -> Option<Tier> {
-        let this = self.state.storage(storage);
-        if this.held == 0 && self.state.children(storage).next().is_none() {
-            return None; // Nobody will ask for it.
+        // What the program has given up is asked for by others alone, which may be stored or given up themselves: it's dropped, unless
+        // nothing is to be computed again.
+        let always = self.settings.storing == Storing::Always;
+        self.walk.begin(&self.state, storage);
+        if self.state.storage(storage).held == 0 && !(always && self.walk.serves(&self.state, storage)) {
+            return None;
         }
-        let own = i128::from(this.cost);
         let is_guided = self.is_guided();
         let with_room = |(tier, _): (Tier, &str)| {
             let store = self.settings.tiers[tier.index()]?;
@@ -52,9 +54,10 @@ impl<H: Host> Engine<'_, H> {
         };
         let mut roomy = Tier::ALL.into_iter().filter_map(with_room).peekable();
         let nearest = roomy.peek()?.0;
-        if self.settings.storing == Storing::Always {
+        if always {
             return Some(nearest);
         }
+        let own = i128::from(self.state.storage(storage).cost);
         self.walk.begin(&self.state, storage);
         let again = own + self.walk.ancestors(&self.state, storage);
         let is_cheaper =

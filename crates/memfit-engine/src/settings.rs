@@ -67,7 +67,7 @@ impl Settings {
             allocator: "best-fit".to_owned(),
             evictor: "best".to_owned(),
             options: evict::Options::default(),
-            dealloc: Dealloc::EagerEvict,
+            dealloc: Dealloc::default(),
             regeneration: Regeneration::Yielding,
             forget: true,
             cut: true,
@@ -88,6 +88,7 @@ impl Settings {
             align: Bytes(1),
             allocator: "ideal".to_owned(),
             evictor: evictor.to_owned(),
+            dealloc: Dealloc::EagerEvict,
             regeneration: Regeneration::Nested,
             forget: false,
             ..Settings::new(budget)

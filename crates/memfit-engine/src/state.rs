@@ -285,6 +285,14 @@ impl State {
         self.storage(storage).children.iter().filter(|link| self.is_current(**link)).map(|link| link.storage)
     }
 
+    /// The first of the children of `storage` from number `at` on, which becomes the number of the next.
+    pub(crate) fn child(&self, storage: u32, at: &mut usize) -> Option<u32> {
+        let rest = self.storage(storage).children.get(*at..)?;
+        let found = rest.iter().position(|link| self.is_current(*link))?;
+        *at += found + 1;
+        Some(rest[found].storage)
+    }
+
     /// The pool, oldest entry first.
     pub(crate) fn pool(&self) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(self.first.get(), |&index| self.storage(index).after.get())

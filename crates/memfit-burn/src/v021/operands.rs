@@ -60,10 +60,13 @@ impl<B: Backend> Core<B> {
             effect = Effect::Once;
         }
         if !view {
+            let taken = operands.first().filter(|_| takes).map(|first| first.id);
             for Dying { id, tensor, free } in dying {
                 *free = match self.engine.fate(*tensor)? {
                     _ if update == Some(*id) => true,
-                    Fate::Repeatable => !self.engine.is_read_again(*tensor),
+                    // The engine takes what the plan does not read again, and what is kept online, too.
+                    Fate::Repeatable if taken == Some(*id) => !self.engine.is_read_again(*tensor),
+                    Fate::Repeatable => !self.engine.is_kept(*tensor),
                     // Nothing needs it, but the op itself if it may run again.
                     Fate::Free => effect == Effect::Once,
                     Fate::Held | Fate::Needed => false,

@@ -42,7 +42,7 @@ pub(super) struct ReplayArgs {
     /// Allocator under the engine [default: best-fit for a graph; ideal, which counts bytes, for a log]
     #[arg(long, value_name = "NAME")]
     pub(super) allocator: Option<String>,
-    /// What happens at the last release: `eager-evict`, `banish` or `ignore`
+    /// What happens at the last release: `evict-unneeded`, `eager-evict` (as DTR has it), `banish` or `ignore`
     #[arg(long, value_name = "MODE")]
     pub(super) dealloc: Option<String>,
     /// Count bytes and evict exactly as the simulator of the DTR paper
@@ -139,7 +139,7 @@ pub(super) fn run(args: &ReplayArgs, seed: u64, output: &Output) -> Result<(), E
         return if told.stuck.is_none() { Ok(()) } else { Err(Error::Silent(1)) };
     }
     if let Some(why) = told.stuck {
-        return Err(Error::Stuck(why));
+        return Err(Error::Stuck { why, online: !told.has_plan });
     }
     output.print(&report(&replayed, &told))
 }

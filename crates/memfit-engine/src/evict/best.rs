@@ -1,9 +1,9 @@
 //! Time to bring it back, and time its absence costs others, per byte and staleness; never a scan of the pool.
 //!
 //! Ours, from h_DTR (Kirisame et al., ICLR 2021), with three differences.
-//! 1. What the program has deleted is worth only what it saves to those that are gone: it goes first if nothing evicted is
-//!    computed from it, and else counts its own cost and that of its evicted ancestors, not that of its descendants.
-//!    Such tensors come from recomputation; the original keeps them like any other.
+//! 1. Only those evicted descendants count that the program holds, or that such a one is computed from: nobody asks for the
+//!    others. What the program has deleted is worth only what it saves to those: it goes first if there are none, and else
+//!    counts its own cost and that of its evicted ancestors. The original counts all, and deletes at once.
 //! 2. The evicted neighbourhood is exact, not a union–find, but a walk sees at most [`MOST`] storages: beyond that a chain
 //!    is long enough to be kept.
 //! 3. The search is an index: candidates by cost per byte in steps of an eighth of an octave, in each step by last use.
@@ -76,7 +76,7 @@ impl Best {
         let this = state.storage(storage);
         self.walk.begin(state, storage);
         let up = self.walk.ancestors(state, storage);
-        let down = self.walk.descendants(state, storage);
+        let down = self.walk.needed(state, storage);
         let cost = match (this.held, down) {
             (0, 0) => 0,
             (0, _) => i128::from(this.cost) + up,

@@ -252,7 +252,7 @@ pub(super) fn run(args: &RunArgs, seed: u64, output: &Output) -> Result<(), Erro
             Err(Fault::NoRoom(_)) => return Err(infeasible(&rows[0].measured)?),
             // One way that is too slow leaves the others to be shown.
             Err(Fault::TooSlow(_)) if args.compare && mode != args.mode => continue,
-            Err(other) => return Err(fault(other)),
+            Err(other) => return Err(stuck(other, mode == When::Online)),
         };
         ran = recorded.or(ran);
         let expected = foreseen(mode, &profile, budget, &report);
@@ -439,8 +439,13 @@ fn enough(
 }
 
 fn fault(fault: Fault) -> Error {
+    stuck(fault, false)
+}
+
+/// What has come of a training; `online` if looking ahead may help.
+fn stuck(fault: Fault, online: bool) -> Error {
     match fault {
-        Fault::NoRoom(_) | Fault::TooSlow(_) => Error::Stuck(fault.to_string()),
+        Fault::NoRoom(_) | Fault::TooSlow(_) => Error::Stuck { why: fault.to_string(), online },
         other => Error::Training(other.to_string()),
     }
 }
