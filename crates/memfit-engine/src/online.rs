@@ -43,7 +43,6 @@ impl<H: Host> Engine<'_, H> {
     fn cheaper_tier(&mut self, storage: u32, size: Bytes) -> Option<Tier> {
         let always = self.settings.storing == Storing::Always;
         let is_held = self.state.storage(storage).held > 0;
-        self.walk.begin(&self.state, storage);
         if !is_held && !self.walk.serves(&self.state, storage) {
             return None; // Nobody will ask for it.
         }

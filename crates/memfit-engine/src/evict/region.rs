@@ -1,5 +1,7 @@
 //! Walks over what is evicted around a storage.
 
+use std::ops::ControlFlow;
+
 use crate::state::State;
 
 /// Marks for walks; one walk after another without clearing.
@@ -96,52 +98,48 @@ impl Walk {
         sum
     }
 
-    /// Whether something evicted that is held is computed from `start`, through what is evicted. Where the walk ends without a word it
-    /// is taken to be so.
+    /// Whether something evicted that is held is computed from `start`, through what is evicted: a walk of its own. Where it ends without
+    /// a word it is taken to be so.
     pub(crate) fn serves(&mut self, state: &State, start: u32) -> bool {
-        let mut visited = 0;
-        self.stack.clear();
-        self.stack.push(start);
-        while let Some(at) = self.stack.pop() {
-            visited += 1;
-            if self.most > 0 && visited > self.most {
-                return true;
-            }
-            for next in state.children(at) {
+        self.begin(state, start);
+        self.goes_on(start, |walk, at| {
+            !state.children(at).any(|next| {
                 let storage = state.storage(next);
-                if storage.resident || storage.is_stored || !self.mark(next) {
-                    continue;
+                let is_new = !storage.resident && !storage.is_stored && walk.mark(next);
+                if is_new {
+                    walk.stack.push(next);
                 }
-                if storage.held > 0 {
-                    return true;
-                }
-                self.stack.push(next);
-            }
-        }
-        false
+                is_new && storage.held > 0
+            })
+        })
+        .is_break()
     }
 
     fn reach(&mut self, state: &State, start: u32, up: bool) -> i128 {
         let mut sum = 0;
+        let _ = self.goes_on(start, |walk, at| {
+            sum += match up {
+                true => state.parents(at).map(|next| walk.visit(state, next)).sum::<i128>(),
+                false => state.children(at).map(|next| walk.visit(state, next)).sum(),
+            };
+            true
+        });
+        sum
+    }
+
+    /// From `start` on, what is on the stack, the last first, as long as `look` says so. A break: it said no, or the walk has seen all
+    /// that it may.
+    fn goes_on(&mut self, start: u32, mut look: impl FnMut(&mut Walk, u32) -> bool) -> ControlFlow<()> {
         let mut visited = 0;
         self.stack.clear();
         self.stack.push(start);
         while let Some(at) = self.stack.pop() {
             visited += 1;
-            if self.most > 0 && visited > self.most {
-                break;
-            }
-            if up {
-                for next in state.parents(at) {
-                    sum += self.visit(state, next);
-                }
-            } else {
-                for next in state.children(at) {
-                    sum += self.visit(state, next);
-                }
+            if (self.most > 0 && visited > self.most) || !look(self, at) {
+                return ControlFlow::Break(());
             }
         }
-        sum
+        ControlFlow::Continue(())
     }
 
     fn visit(&mut self, state: &State, next: u32) -> i128 {
