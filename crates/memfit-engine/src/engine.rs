@@ -173,9 +173,10 @@ impl<'a, H: Host> Engine<'a, H> {
         self.evictor.created(&self.state, storage);
         let block = Block { storage: Some(StorageId(storage)), offset: Bytes(offset), size };
         self.host.allocate(block);
+        self.state.arrive(storage, offset);
         let now = self.state.now;
         let this = &mut self.state.storages[storage as usize];
-        (this.resident, this.offset, this.last_access, this.role) = (true, offset, now, role);
+        (this.last_access, this.role) = (now, role);
         self.state.tensors[tensor as usize].defined = true;
         self.evictor.computed(&self.state, storage);
         if let Some(log) = &mut self.log {
@@ -370,7 +371,8 @@ impl<'a, H: Host> Engine<'a, H> {
         self.known(tensor)?;
         let this = &mut self.state.tensors[tensor.index()];
         this.held += 1;
-        self.state.storages[this.storage as usize].held += 1;
+        let storage = this.storage;
+        self.state.hold(storage);
         if let Some(log) = &mut self.log {
             log.share(&self.state, tensor.0);
         }
@@ -390,9 +392,7 @@ impl<'a, H: Host> Engine<'a, H> {
         let this = &mut self.state.tensors[tensor.index()];
         this.held -= 1;
         let (held, storage) = (this.held, this.storage);
-        let of_storage = &mut self.state.storages[storage as usize];
-        of_storage.held -= 1;
-        if of_storage.held == 0 {
+        if self.state.let_go(storage) {
             self.released(storage);
             self.passed(storage);
         }

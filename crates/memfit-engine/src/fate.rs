@@ -39,6 +39,8 @@ impl<H: Host> Engine<'_, H> {
 
     /// Whether `storage`, which the program has given up, stays in the pool for the sake of what is gone.
     pub(crate) fn serves(&mut self, storage: u32) -> bool {
-        self.settings.dealloc == Dealloc::EvictUnneeded && self.walk.serves(&self.state, storage)
+        self.settings.dealloc == Dealloc::EvictUnneeded
+            && !self.state.is_all_there()
+            && self.walk.serves(&self.state, storage)
     }
 }

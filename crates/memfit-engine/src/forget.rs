@@ -319,7 +319,7 @@ impl<H: Host> Engine<'_, H> {
             let Some(tensor) = self.state.record(record).writes[at].get() else { continue };
             self.state.tensors[tensor as usize].held = 0;
             let storage = self.state.storage_of(tensor);
-            self.state.storages[storage as usize].held -= 1;
+            self.state.let_go(storage);
         }
         if self.state.class(record).outputs.is_empty() {
             self.close_and_collect(record);

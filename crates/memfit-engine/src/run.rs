@@ -400,10 +400,8 @@ impl<H: Host> Engine<'_, H> {
                     self.free(block);
                     continue;
                 }
-                let this = &mut self.state.storages[storage as usize];
-                this.resident = true;
-                this.offset = block.offset.0;
-                this.keeps = Need::Value;
+                self.state.arrive(storage, block.offset.0);
+                self.state.storages[storage as usize].keeps = Need::Value;
                 fresh.push(storage);
             }
             self.state.tensors[written as usize].defined = true;
@@ -437,8 +435,7 @@ impl<H: Host> Engine<'_, H> {
     }
 
     fn undefine(&mut self, storage: u32) {
-        let this = &mut self.state.storages[storage as usize];
-        (this.resident, this.keeps) = (false, Need::Value);
+        self.state.leave(storage);
         for at in 0..self.state.storage(storage).tensors.len() {
             let tensor = self.state.storage(storage).tensors[at];
             self.state.tensors[tensor as usize].defined = false;

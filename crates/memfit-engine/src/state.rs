@@ -128,6 +128,8 @@ pub struct State {
     last: Maybe<u32>,
     pub(crate) pool_len: usize,
     pub(crate) pool_bytes: u64,
+    /// Storages that the program holds and that are not resident: gone, parked, or about to be made.
+    missing: usize,
     /// The way to where storages are stored for room, if that is done.
     pub(crate) link: Option<memfit_ir::Link>,
     /// The clock.
@@ -216,10 +218,49 @@ impl State {
                 next_index(self.tensors.len() - 1)
             }
         };
-        let storage = &mut self.storages[storage as usize];
-        storage.held += 1;
-        storage.tensors.push(index);
+        self.storages[storage as usize].tensors.push(index);
+        self.hold(storage);
         index
+    }
+
+    /// The program has one more reference to `storage`.
+    pub(crate) fn hold(&mut self, storage: u32) {
+        let this = &mut self.storages[storage as usize];
+        self.missing += usize::from(this.held == 0 && !this.resident);
+        this.held += 1;
+    }
+
+    /// The program has one reference less to `storage`; whether it was the last.
+    pub(crate) fn let_go(&mut self, storage: u32) -> bool {
+        let this = &mut self.storages[storage as usize];
+        this.held -= 1;
+        self.missing -= usize::from(this.held == 0 && !this.resident);
+        this.held == 0
+    }
+
+    /// The bytes of `storage` are there, at `offset`.
+    pub(crate) fn arrive(&mut self, storage: u32, offset: u64) {
+        let this = &mut self.storages[storage as usize];
+        self.missing -= usize::from(this.held > 0 && !this.resident);
+        (this.resident, this.offset) = (true, offset);
+    }
+
+    /// The bytes of `storage` are not there any more.
+    pub(crate) fn leave(&mut self, storage: u32) {
+        let this = &mut self.storages[storage as usize];
+        self.missing += usize::from(this.held > 0 && this.resident);
+        (this.resident, this.keeps) = (false, Need::Value);
+    }
+
+    /// Whether all that the program holds is resident: then nothing that is gone is needed.
+    pub(crate) fn is_all_there(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Whether what is held and not resident is counted right: for tests, and slow.
+    pub(crate) fn is_counted(&self) -> bool {
+        let missing = |row: &&Storage| row.alive && row.held > 0 && !row.resident;
+        self.storages.iter().filter(missing).count() == self.missing
     }
 
     /// A row for a record; what was in it is of no use any more.

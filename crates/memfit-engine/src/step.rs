@@ -17,6 +17,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back; then nothing is forgotten.
     pub fn cut(&mut self) -> Result<(), Fault> {
         let held = self.restore_held()?;
+        debug_assert!(self.state.is_counted());
         self.discard_all();
         for &tensor in &held {
             let storage = self.state.storage_of(tensor);
@@ -86,6 +87,7 @@ impl<H: Host> Engine<'_, H> {
     /// Any [`Fault`] while bringing back; [`Fault::BadCall`] if there is no log.
     pub fn end_step(&mut self) -> Result<Recorded, Fault> {
         let held = self.restore_held()?;
+        debug_assert!(self.state.is_counted());
         self.discard_all();
         let log = self.log.take().ok_or_else(|| Fault::BadCall("there is no step to end".to_owned()))?;
         let copies: Vec<(ValueId, Form)> = held.iter().filter_map(|&tensor| self.home_of(tensor)).collect();

@@ -187,8 +187,7 @@ impl<H: Host> Engine<'_, H> {
         if row.form.tier().is_some() {
             self.stats.loaded += row.size;
         }
-        let this = &mut self.state.storages[storage as usize];
-        (this.resident, this.offset) = (true, offset);
+        self.state.arrive(storage, offset);
         self.fill_with(storage, row.keeps());
         self.lock(storage);
         let step = match &mut self.log {

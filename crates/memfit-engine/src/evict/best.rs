@@ -76,7 +76,7 @@ impl Best {
         let this = state.storage(storage);
         self.walk.begin(state, storage);
         let up = self.walk.ancestors(state, storage);
-        let down = self.walk.needed(state, storage);
+        let down = if state.is_all_there() { 0 } else { self.walk.needed(state, storage) };
         let cost = match (this.held, down) {
             (0, 0) => 0,
             (0, _) => i128::from(this.cost) + up,
