@@ -49,16 +49,19 @@ fn learns_the_same(model: Model) {
     let planned = is_planned(model).then_some((60, Mode::Planned));
     let ample = all().then_some((100, Mode::Online));
     let first = Training { steps: 1, ..training };
-    let (_, alone, _) = within(&first, Where::Cpu, Options::default(), &mut |_| {}).unwrap();
     for (percent, mode) in ample.into_iter().chain([(70, Mode::Online)]).chain(planned) {
         let budget = Budget::of(floor + (peak - floor) * percent / 100);
         let options = Options { budget, mode, ..Options::default() };
         let (trained, report, _) = within(&training, Where::Cpu, options, &mut |_| {}).unwrap();
         assert_eq!(trained, expected, "{} at floor + {percent} %", model.name());
         assert!(report.engine.peak <= budget.bytes());
-        // The past of a step goes with it, also where the first step leaves paths of the network out.
-        let (one, tables) = (alone.tables, report.tables);
-        assert!(mode != Mode::Online || tables <= 2 * one, "{}: {tables} after {one}", model.name());
+        // The past of a step goes with it, also where the first step leaves paths of the network out. In one step without a limit tables
+        // would be smaller: where there is room its past goes before its end.
+        if mode == Mode::Online {
+            let (_, alone, _) = within(&first, Where::Cpu, options, &mut |_| {}).unwrap();
+            let (one, tables) = (alone.tables, report.tables);
+            assert!(2 * tables <= 3 * one, "{}: {tables} after {one}", model.name());
+        }
         assert!(percent == 100 || report.engine.recomputes > 0);
         // Each step of SPOS is another.
         let follows = mode == Mode::Planned && model != Model::Spos;
